@@ -270,7 +270,8 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* out);
 
 /* JSON text: abi, rank, size, hostname, simd, shared_memory_ranks, cores_are_shared, failed; backends, each with name,
  * usable, why_not ("" when usable), version (of a library behind it, as one number; 0: none) and batches (that it has
- * carried); settings, by their names in hvd_config, as this engine uses them; process_sets, id to ranks; counters.
+ * carried); settings, by their names in hvd_config, as this engine uses them; process_sets, id to ranks;
+ * counters: batches, tensors, sleeps, in_flight, and operations, by name, each with tensors and bytes of this rank.
  * Writes at most n bytes with a closing NUL and sets *needed to the full length + 1. */
 HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
 

@@ -69,6 +69,20 @@ std::string Describe(ProcessSets& sets) {
   return m.Json();
 }
 
+// Of the operations that have moved tensors.
+std::string Describe(const std::array<Counters::Volume, HVD_RECV + 1>& volumes) {
+  Members all;
+  for (size_t type = 0; type < volumes.size(); ++type) {
+    const auto tensors = static_cast<int64_t>(volumes[type].tensors);
+    if (tensors == 0) continue;
+    Members m;
+    m.Add("tensors", tensors);
+    m.Add("bytes", static_cast<int64_t>(volumes[type].bytes));
+    all.Add(NameOf(static_cast<OpType>(type)), m.Json());
+  }
+  return all.Json();
+}
+
 void AddOperation(OpType type, const std::string& name, int process_set, Members* m) {
   m->AddText("operation", NameOf(type));
   // Of a send or recv what both ranks call it.
@@ -137,6 +151,7 @@ std::string DescribeRank(const Facts& rank) {
   counters.Add("tensors", static_cast<int64_t>(rank.counters->tensors));
   counters.Add("sleeps", static_cast<int64_t>(rank.counters->sleeps));
   counters.Add("in_flight", static_cast<int64_t>(rank.in_flight));
+  counters.Add("operations", Describe(rank.counters->volumes));
   all.Add("abi", int64_t{HVD_ABI_VERSION});
   all.Add("rank", int64_t{rank.topology.rank});
   all.Add("size", int64_t{rank.topology.size});

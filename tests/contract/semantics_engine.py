@@ -22,7 +22,7 @@ _ENGINE: dict[str, type] = {
     "counters": dict,
 }  # fmt: skip
 _BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int, "batches": int}
-_COUNTERS: dict[str, type] = {"batches": int, "tensors": int, "sleeps": int, "in_flight": int}
+_COUNTERS: dict[str, type] = {"batches": int, "tensors": int, "sleeps": int, "in_flight": int, "operations": dict}
 
 
 def _check_types(env: Env, what: str, got: dict[str, Any], promised: dict[str, type]) -> None:
@@ -50,6 +50,18 @@ def description(env: Env) -> None:
     }
     if env.engine == "real":
         env.check("settings as given", {name: told["settings"][name] for name in given}, given)
+
+
+def metrics_count_what_moves(env: Env) -> None:
+    before = env.hvd.metrics()["operations"].get("allreduce", {"tensors": 0, "bytes": 0})
+    tensors = [env.tensor([1.0] * count) for count in (3, 5)]
+    for tensor in tensors:
+        env.hvd.allreduce(tensor, op=env.hvd.Sum)
+    if env.engine == "real":
+        after = env.hvd.metrics()["operations"]["allreduce"]
+        grown = {key: after[key] - before[key] for key in after}
+        env.check("allreduces", grown, {"tensors": 2, "bytes": 4 * (3 + 5)})
+    env.check("nothing is under way", env.hvd.metrics()["in_flight"], 0)
 
 
 def objects_are_sealed_between_strangers(env: Env) -> None:
@@ -128,6 +140,7 @@ def parameters_change_at_one_place(env: Env) -> None:
 ENGINE: tuple[Callable[[Env], None], ...] = (
     description,
     parameters_change_at_one_place,
+    metrics_count_what_moves,
     objects_are_sealed_between_strangers,
     leftover_rows_again_and_again,
     rows_beyond_32_bits,

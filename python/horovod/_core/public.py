@@ -29,6 +29,7 @@ from horovod._core.life.context import (
     start_timeline,
     stop_timeline,
 )
+from horovod._core.life.metrics import metrics
 from horovod._core.life.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from horovod._core.operations.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 
@@ -55,6 +56,7 @@ __all__ = [
     "is_initialized",
     "local_rank",
     "local_size",
+    "metrics",
     "mpi_built",
     "mpi_enabled",
     "mpi_threads_supported",

@@ -483,7 +483,7 @@ class FakeEngine:
         place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self.job.size, "hostname": "here", "simd": "none"}
         place |= {"shared_memory_ranks": self.job.size, "cores_are_shared": False, "failed": False}
         settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}
-        counters = {"batches": 0, "tensors": 0, "sleeps": 0, "in_flight": 0}
+        counters = {"batches": 0, "tensors": 0, "sleeps": 0, "in_flight": 0, "operations": {}}
         return json.dumps(
             {
                 **place,
