@@ -109,7 +109,8 @@ def run_elastic(
 
     Args:
         fn, args, kwargs, env, stdout, stderr, verbose, nics, prefix_output_with_timestamp: as of `run`.
-        num_proc: number of ranks to begin with; default: `spark.default.parallelism`, within the other two.
+        num_proc: how many tasks must run before the job begins, with all that run by then; default:
+            `spark.default.parallelism`, within the other two.
         min_num_proc: least number to go on with; default: what `spark.dynamicAllocation.minExecutors` has room for,
             where dynamic allocation is on, else `num_proc`.
         max_num_proc: most ranks; default: what `spark.dynamicAllocation.maxExecutors` has room for, else `num_proc`.
