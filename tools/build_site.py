@@ -1,12 +1,13 @@
 """Builds the documentation site: `build_site.py` with Zensical and mkdocstrings installed, from mkdocs.yml and docs/.
 
-Pages are copied to build/site/pages. A link that leaves docs/ leads to a copy of its file in the site. Each public
-module gets a page of its names, made from the docstrings by mkdocstrings; nothing of the package is imported. Exit code
-1 if a page is in no menu, or a public name is on no page.
+Pages are copied to build/site/pages. A link that leaves docs/ leads to a copy of its file in the site. Each module of
+MODULES gets a page of its public names, made from the docstrings by mkdocstrings; nothing of the package is imported.
+Exit code 1 if a page is in no menu, a public name is on no page, or a link of the site leads nowhere.
 """
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import yaml
 
@@ -30,6 +32,9 @@ MODULES = (
     "tensorflow",
     "tensorflow.elastic",
     "tensorflow.keras",
+    "tensorflow.keras.callbacks",
+    "tensorflow.keras.elastic",
+    "tensorflow.data.compute_service",
     "keras",
     "keras.callbacks",
     "keras.elastic",
@@ -37,10 +42,17 @@ MODULES = (
     "jax.elastic",
     "mxnet",
     "numpy",
+    "numpy.elastic",
+    "data.data_loader_base",
+    "common.exceptions",
     "spark",
     "spark.torch",
     "spark.keras",
     "spark.common.store",
+    "spark.common.backend",
+    "spark.common.datamodule",
+    "spark.conf",
+    "spark.task",
     "ray",
     "ray.elastic",
     "runner",
@@ -68,9 +80,19 @@ def staged(text: str, page: Path, source: Path) -> tuple[str, set[Path]]:
         if path == CHANGELOG:
             return f"{link[1]}{up}changelog.md{link[3]}"
         outside.add(path)
-        return f"{link[1]}{up}files/{path}{'' if path.suffix else '/index.html'})"
+        return f"{link[1]}{up}{place_of_copy(path)})"
 
-    return _FENCE.sub(r"\1", _LINK.sub(moved, text)), outside
+    parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.MULTILINE | re.DOTALL)  # blocks of code are every other one
+    parts[::2] = [_LINK.sub(moved, part) for part in parts[::2]]
+    return _FENCE.sub(r"\1", "".join(parts)), outside
+
+
+def place_of_copy(path: Path) -> Path:
+    """Where the site has a file, or the list of a folder: browsers show what ends like this."""
+    place = "files" / path
+    if (ROOT / path).is_dir():
+        return place / "index.html"
+    return place if path.suffix else place.with_suffix(".txt")
 
 
 def stage_pages() -> list[Path]:
@@ -91,26 +113,20 @@ def stage_pages() -> list[Path]:
 
 def copy_outside(path: Path) -> None:
     """Copies a file; of a folder, a list of its tracked files."""
-    copy = PAGES / "files" / path
+    copy = PAGES / place_of_copy(path)
     copy.parent.mkdir(parents=True, exist_ok=True)
     if (ROOT / path).is_dir():
         listed = subprocess.run(["git", "ls-files", path], cwd=ROOT, capture_output=True, text=True, check=True)
-        copy.mkdir(parents=True, exist_ok=True)
-        (copy / "index.html").write_text(f"<pre>{listed.stdout}</pre>")
+        copy.write_text(f"<pre>{html.escape(listed.stdout)}</pre>")
     else:
-        shutil.copyfile(ROOT / path, copy if path.suffix else copy.with_suffix(".txt"))
+        shutil.copyfile(ROOT / path, copy)
 
 
 def public_names(package: Any, module: str) -> list[str]:
-    """Names of a module that a reference page shows, in the order of its `__all__`."""
+    """Names of a module that a reference page shows: of its `__all__`, what is no module."""
     found = package[module]
-    names = [str(name) for name in found.exports or found.members]
-    shown = []
-    for name in names:
-        member = found.members.get(name)
-        if member is not None and not name.startswith("_") and not member.is_module:
-            shown.append(name)
-    return shown
+    names = [str(name) for name in found.exports or found.members if not str(name).startswith("_")]
+    return [name for name in names if name not in found.members or not found.members[name].is_module]
 
 
 def stage_reference(package: Any) -> dict[str, list[str]]:
@@ -154,15 +170,25 @@ def missing_names(shown: dict[str, list[str]]) -> list[str]:
     """Public names that no built page has."""
     missing = []
     for module, names in shown.items():
-        html = (HTML / "api" / f"{module}.html").read_text()
-        missing += [f"{module}.{name}" for name in names if f'id="{module}.{name}"' not in html]
+        page = (HTML / "api" / f"{module}.html").read_text()
+        missing += [f"{module}.{name}" for name in names if f'id="{module}.{name}"' not in page]
     return missing
 
 
+def dead_links(site: Path) -> list[str]:
+    """Links of a site's pages to files that it does not have."""
+    dead = []
+    for page in sorted(set(site.rglob("*.html")) - {site / "404.html"}):  # whose links begin at the root
+        for target in re.findall(r"""(?:href|src)=["']?([^"'#?\s>]+)""", page.read_text()):
+            if not urlsplit(target).scheme and not (page.parent / unquote(target)).exists():
+                dead.append(f"{page.relative_to(site)} links to {target}, which is not there")
+    return dead
+
+
 def main() -> int:
-    shutil.rmtree(BUILD, ignore_errors=True)
     import griffe  # not in the development environment, where the rest is tested
 
+    shutil.rmtree(BUILD, ignore_errors=True)
     pages = stage_pages()
     loader = griffe.GriffeLoader(search_paths=[str(ROOT / "python")], docstring_parser="google")
     package = loader.load("horovod")
@@ -177,6 +203,7 @@ def main() -> int:
         return built.returncode
     problems = [f"{page} is in no menu of mkdocs.yml" for page in sorted(set(pages) - in_menu(nav))]
     problems += [f"{name} has no place in the API reference" for name in missing_names(shown)]
+    problems += dead_links(HTML)
     print("\n".join(problems) or f"{len(pages)} pages and {sum(map(len, shown.values()))} public names: {HTML}")
     return 1 if problems else 0
 

@@ -69,7 +69,7 @@ std::string Describe(ProcessSets& sets) {
   return m.Json();
 }
 
-// Of the operations that have moved tensors.
+// By operation: how many tensors of this rank, and their bytes. Those without a tensor are left out.
 std::string Describe(const std::array<Counters::Volume, HVD_RECV + 1>& volumes) {
   Members all;
   for (size_t type = 0; type < volumes.size(); ++type) {

@@ -53,15 +53,22 @@ def description(env: Env) -> None:
 
 
 def metrics_count_what_moves(env: Env) -> None:
-    before = env.hvd.metrics()["operations"].get("allreduce", {"tensors": 0, "bytes": 0})
-    tensors = [env.tensor([1.0] * count) for count in (3, 5)]
-    for tensor in tensors:
-        env.hvd.allreduce(tensor, op=env.hvd.Sum)
+    before = env.hvd.metrics()
+    none = {"tensors": 0, "bytes": 0}
+    for count in (3, 5):
+        env.hvd.allreduce(env.tensor([1.0] * count), op=env.hvd.Sum)
+    env.hvd.broadcast(env.tensor([1.0] * 100_000), 0)
+    after = env.hvd.metrics()
     if env.engine == "real":
-        after = env.hvd.metrics()["operations"]["allreduce"]
-        grown = {key: after[key] - before[key] for key in after}
-        env.check("allreduces", grown, {"tensors": 2, "bytes": 4 * (3 + 5)})
-    env.check("nothing is under way", env.hvd.metrics()["in_flight"], 0)
+        for kind, tensors, elements in (("allreduce", 2, 3 + 5), ("broadcast", 1, 100_000)):
+            was, now = before["operations"].get(kind, none), after["operations"][kind]
+            grown = {key: now[key] - was[key] for key in now}
+            env.check(kind, grown, {"tensors": tensors, "bytes": 4 * elements})
+        carried = [sum(told["batches_by_backend"].values()) for told in (before, after)]
+        env.check("a backend carried the broadcast", carried[1] > carried[0], True)
+        env.check("batches", after["batches"] - before["batches"], 3)
+    whole = (after["rank"], after["size"], after["failed"], after["in_flight"])
+    env.check("this rank", whole, (env.rank, env.size, False, 0))
 
 
 def objects_are_sealed_between_strangers(env: Env) -> None:

@@ -9,4 +9,7 @@ from horovod.lightning import registration as _registration
 
 __all__ = ["HorovodEnvironment", "HorovodFabricStrategy", "HorovodStrategy"]
 
-HorovodEnvironment, HorovodStrategy, HorovodFabricStrategy = _registration.register()
+_environment, _strategy, _fabric_strategy = _registration.register()
+HorovodEnvironment = _environment
+HorovodStrategy = _strategy
+HorovodFabricStrategy = _fabric_strategy

@@ -76,7 +76,7 @@ def test_init_and_shutdown() -> None:
 QUESTIONS = "rank size local_rank local_size cross_rank cross_size mpi_threads_supported"
 
 
-@pytest.mark.parametrize("question", [*QUESTIONS.split(), "stop_timeline"])
+@pytest.mark.parametrize("question", [*QUESTIONS.split(), "stop_timeline", "metrics"])
 def test_questions_before_init(question: str) -> None:
     with pytest.raises(NotInitializedError, match=r"Horovod has not been initialized; use hvd\.init\(\)\.") as caught:
         getattr(hvd, question)()

@@ -32,7 +32,25 @@ def test_links_of_pages_in_other_places() -> None:
     note = build_site.staged("[a](../gpu.md#x) [b](../../src/b.cc)", Path("design/1.md"), Path("docs/design/1.md"))
     assert note == ("[a](../gpu.md#x) [b](../files/src/b.cc)", {Path("src/b.cc")})
     changes = build_site.staged("[a](docs/gpu.md) [b](LICENSE)", Path("changelog.md"), Path("CHANGELOG.md"))
-    assert changes[0].startswith("[a](gpu.md)")
+    assert changes == ("[a](gpu.md) [b](files/LICENSE.txt)", {Path("LICENSE")})
+
+
+def test_code_is_no_link() -> None:
+    code = "```python\ntable[i](x)\n```"
+    text, outside = build_site.staged(f"{code}\n[b](../LICENSE)\n{code}\n", Path("a.md"), Path("docs/a.md"))
+    assert (text, outside) == (f"{code}\n[b](files/LICENSE.txt)\n{code}\n", {Path("LICENSE")})
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path) -> None:
+    (tmp_path / "api").mkdir()
+    (tmp_path / "api/a.html").write_text(
+        '<a href="../b.html#x"> <a href="https://x.org/y"> <a href="#z"> <a href=gone.html>'
+    )
+    (tmp_path / "b.html").write_text("<img src='c'>")
+    assert build_site.dead_links(tmp_path) == [
+        "api/a.html links to gone.html, which is not there",
+        "b.html links to c, which is not there",
+    ]
 
 
 def test_what_a_block_says_to_a_test_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""`metrics`: what the engine of this rank has done, as a dictionary."""
+"""`metrics`: the engine's counters of this rank, as a dictionary."""
 
 from __future__ import annotations
 
@@ -11,14 +11,20 @@ __all__ = ["metrics"]
 
 
 def metrics() -> dict[str, Any]:
-    """What this rank has done since `init`, or since the last reset of an elastic job. Not collective.
+    """The counters of this rank. Not collective.
+
+    All begin at 0 with each `init` and with each reset of an elastic job.
 
     Returns:
-        rank, size; operations: for each kind that has moved tensors, such as "allreduce", how many `tensors` of this
-        rank and how many `bytes` they had; batches: how many times the engine moved tensors together, and
-        batches_by_backend: how many of them each backend carried ("host", "nccl", ...; small operations that take the
-        short way are in none); in_flight: how many tensors are submitted and not done; failed: whether the engine has
-        given up. The numbers only grow, except in_flight.
+        A dictionary with these keys:
+
+        - rank, size: of this process.
+        - failed: whether the engine has failed, so that every further operation raises.
+        - operations: by kind, such as "allreduce", the number of `tensors` of this rank and the `bytes` of its inputs.
+          Kinds without a tensor are left out. An operation that failed while it ran is counted.
+        - batches: how often tensors were moved together; a single small operation is one too.
+        - batches_by_backend: the batches of each backend ("host", "nccl", ...). Small operations may pass none.
+        - in_flight: tensors that were submitted and are not done.
 
     Raises:
         NotInitializedError: `init` has not been called.
