@@ -165,10 +165,10 @@ test:
 test-fast: fakes frameworks
 	$(call PART,test-fast,$(call PYTEST,not slow,1,fast))
 
-# The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j6), because what
+# The slow tests and the rest share the processors: while tests wait, the rest computes. All at once (-j7), because what
 # has the lowest priority must not keep a place from the sanitizers, which take longest.
 test-all: dev
-	native=$$(python tests/shares.py) && $(MAKE) --no-print-directory -j6 test-slow-some $$native tidy-some wheel-test site
+	native=$$(python tests/shares.py) && $(MAKE) --no-print-directory -j7 test-slow-some $$native tidy-some wheel-test site
 
 test-slow: fakes frameworks launchers
 	$(call PART,test-slow,$(call PYTEST,slow and not exhaustive,1,slow))

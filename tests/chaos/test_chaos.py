@@ -21,6 +21,7 @@ def test_the_job_survives(case: Case) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("case", LONG, ids=str)
 def test_the_job_does_what_is_promised(case: Case) -> None:
     check(case)

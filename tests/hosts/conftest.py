@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import time
@@ -38,6 +39,12 @@ class Ended:
     out: list[str]
     err: list[str]
     seconds: float
+
+    @property
+    def troubles(self) -> list[str]:
+        """The lines of the launcher but for those that it prints while a busy machine starts slowly."""
+        slow_start = r"\d+/\d+ (hosts answer|ranks? up); waiting for |all \d+ ranks are up"
+        return [line for line in self.err if not re.search(slow_start, line)]
 
 
 class Hosts:

@@ -24,7 +24,7 @@ def told(ended: Ended, within_s: float) -> str:
     """The message of a job that did not start, without the line of a start that takes more than 2 s."""
     assert (ended.code, ended.out) == (1, [])
     assert ended.seconds < within_s
-    return "\n".join(line for line in ended.err if " hosts answer; waiting for " not in line)
+    return "\n".join(ended.troubles)
 
 
 @pytest.mark.parametrize("start", [QUIET, RUN], ids=lambda start: start.name)

@@ -82,7 +82,7 @@ def test_a_port_scan_during_training_finds_ssh_alone(hosts: Hosts, tmp_path: Pat
     over.touch()
     ended = hosts.end(running)
     assert json.loads(found.stdout) == [22], found.stderr
-    assert (ended.code, ended.err) == (0, [])
+    assert (ended.code, ended.troubles) == (0, [])
 
 
 def test_a_crowd_at_the_doors_costs_no_rank_its_place(hosts: Hosts, tmp_path: Path) -> None:

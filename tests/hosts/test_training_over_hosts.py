@@ -46,8 +46,7 @@ def test_ranks_of_three_hosts_reduce(hosts: Hosts) -> None:
 
 def test_all_ranks_on_one_other_host_are_seen_to_come(hosts: Hosts) -> None:
     ended = hosts("-np 2 -H host2:2", python(SUM))
-    # On a busy machine the ranks take so long that the launcher shows how many are up.
-    assert ended.code == 0 and all("ranks up" in line or "ranks are up" in line for line in ended.err), ended.err
+    assert (ended.code, ended.troubles) == (0, [])
     late = "import os, time\nif os.environ['HOROVOD_RANK'] == '1': time.sleep(60)\n" + textwrap.dedent(SUM)
     ended = hosts("--start-timeout 3 -np 2 -H host2:2", [sys.executable, "-c", late], patience_s=30.0)
     assert ended.code == 1 and ended.seconds < 20.0
@@ -66,7 +65,7 @@ def test_the_last_collective_before_shutdown_is_whole(hosts: Hosts) -> None:
             hvd.shutdown()
         """
     ended = hosts("-np 4 -H host1:1,host2:2,host3:1", python(again))
-    assert (ended.code, ended.err) == (0, [])
+    assert (ended.code, ended.troubles) == (0, [])
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from horovod._core.life import session
@@ -23,12 +22,14 @@ def metrics() -> dict[str, Any]:
         - operations: by kind, such as "allreduce", the number of `tensors` of this rank and the `bytes` of its inputs.
           Kinds without a tensor are left out. An operation that failed while it ran is counted.
         - batches: how often tensors were moved together; a single small operation is one too.
-        - batches_by_backend: the batches of each backend ("host", "nccl", ...). Small operations may pass none.
+        - batches_by_backend: the batches of each backend ("host", "nccl", ...). Small operations may need none.
         - in_flight: tensors that were submitted and are not done.
 
     Raises:
         NotInitializedError: `init` has not been called.
     """
+    import json  # here: `import horovod.numpy` needs nothing of it
+
     told = json.loads(session.require().engine.describe())
     counters = told["counters"]
     return {
