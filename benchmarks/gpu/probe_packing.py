@@ -2,7 +2,7 @@
 
 Run by `run_all`. The limit is the driver's copy of as many bytes in one piece, the peer a copy for each tensor. Two
 sets of tensors take turns, so that the device's cache holds less. What other tables, other compilers, torch's own ways
-and a destination in host memory take stands in docs/gpu.md.
+and a destination in host memory take stands in docs/gpu-measured.md.
 """
 
 from __future__ import annotations

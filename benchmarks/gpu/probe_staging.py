@@ -1,7 +1,7 @@
 """Two ranks on one GPU: the bus between the device and host memory that both map and register.
 
 Run by `run_all`. Rates are per process; "two at once" is the slower of two that run at the same time. What registering,
-each other's device memory, events and words of the other process take stands in docs/gpu.md.
+each other's device memory, events and words of the other process take stands in docs/gpu-measured-sharing.md.
 """
 
 from __future__ import annotations
