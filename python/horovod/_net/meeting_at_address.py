@@ -189,8 +189,8 @@ def _late(board: BoardLink, placement: Placement, waited_s: float) -> StartTimeo
     )
     return StartTimeoutError(
         f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {placement.size} did not "
-        f"come to the meeting within {waited_s:.3g} s.{doubts} Launcher: {placement.launcher}. Check "
-        "that every rank calls init(), that none has failed and that all have the same secret; "
+        f"come to the meeting within {waited_s:.3g} s.{doubts} Launcher: {placement.launcher}. "
+        "Check that every rank calls hvd.init(), that none has failed and that all have the same secret; "
         "HOROVOD_START_TIMEOUT (seconds) allows more time.",
         missing,
     )

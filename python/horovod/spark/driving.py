@@ -24,7 +24,7 @@ from horovod.runner.job import Effective, Job, effective_settings, make_job, wor
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
 from horovod.runner.launchers.elastic import ElasticLauncher
 from horovod.runner.launchers.elastic_streams import worker_environ
-from horovod.runner.launchers.ssh import SshLauncher
+from horovod.runner.launchers.over_hosts import HostsLauncher
 from horovod.runner.loop import Loop
 from horovod.runner.machines.hosts import Slot
 from horovod.runner.machines.this_host import rank_environ
@@ -203,7 +203,7 @@ class _Fixed(_Run):
             return {**rank_environ(slot), VARIABLE: ",".join(gpus[slot.rank])}
 
         way = AgentsInTasks(self._agents, agents.__getitem__)
-        return placement.in_words(hosts), SshLauncher(lambda _: way, variables)
+        return placement.in_words(hosts), HostsLauncher(lambda _: way, variables)
 
 
 class _Elastic(_Run):

@@ -44,7 +44,7 @@ _JOB: Final = (
             "General", "launcher", flags=(Flag(("--disable-cache",), const=True),), keyword="disable_cache"),
     Setting("start_timeout_s", "float", 30.0,
             "Time limit for every host to answer and, once the first rank has called hvd.init(), for the other ranks"
-            " to call it.",
+            " to call it. A rank in hvd.init() waits for HOROVOD_GLOO_TIMEOUT_SECONDS where that is longer.",
             "General", "both",
             env="HOROVOD_START_TIMEOUT", unit="seconds", minimum=0, flags=_value("--start-timeout", metavar="SECONDS"),
             keyword="start_timeout"),

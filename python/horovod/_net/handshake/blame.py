@@ -152,8 +152,9 @@ class Blame:
         firewall = ", and that no firewall between the hosts blocks connections to ports that the kernel chooses" * far
         limit_s = round(timeout_s, 1 if timeout_s < 10 else 0)  # what is left of the start timeout
         return StartTimeoutError(
-            f"{fact} within {limit_s:g} s. Launcher: {self._placement.launcher}. {why}Check that every rank calls "
-            f"init() and that none has failed{firewall}; HOROVOD_START_TIMEOUT (seconds) allows more time.",
+            f"{fact} within {limit_s:g} s. Launcher: {self._placement.launcher}. {why}"
+            f"Check that every rank calls hvd.init() and that none has failed{firewall}; "
+            "HOROVOD_START_TIMEOUT (seconds) allows more time.",
             missing,
         )
 

@@ -202,8 +202,9 @@ def _wait_for_all(attempt: Attempt, placement: Placement, deaths: Deaths, deadli
         if now >= deadline:
             raise StartTimeoutError(
                 f"Rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))} of {placement.size} did not "
-                f"show up within {deadline - begun:.3g} s. Launcher: {placement.launcher}. Check that every rank calls "
-                "init() and that none has failed; HOROVOD_START_TIMEOUT (seconds) allows more time.",
+                f"show up within {deadline - begun:.3g} s. Launcher: {placement.launcher}. "
+                "Check that every rank calls hvd.init() and that none has failed; "
+                "HOROVOD_START_TIMEOUT (seconds) allows more time.",
                 missing,
             )
         attempt.board.wait(min(_LOOK_S, deadline - now))

@@ -1,7 +1,7 @@
 """The entries of a job's board: what they look like, which of them stand, and when they are forgotten. Pure.
 
 Ranks on different hosts find one another by it: each posts `key=value`, and hears what others have posted. The first
-post of a key wins, for the whole job. `Judge` is the launcher's and decides that; `board` repeats on each host what
+post of a key wins, for the whole job. `Arbiter` is the launcher's and decides that; `board` repeats on each host what
 stands.
 
 What ranks post to meet (`horovod._net.meeting.board` has the keys) is forgotten once a later attempt of theirs has its
@@ -83,7 +83,7 @@ class Standing:
                 self.bytes -= size_of(self._texts.pop(key))
 
 
-class Judge:
+class Arbiter:
     """Which entries stand.
 
     Args:

@@ -88,8 +88,9 @@ class Session:
             self._perform(task)
         if not task.over.wait(timeout_s):
             raise StartTimeoutError(
-                f"The ranks did not meet through MPI within {timeout_s:g} s. {self.stage} Check that every rank calls "
-                "hvd.init() and that none has failed; HOROVOD_START_TIMEOUT (seconds) allows more time."
+                f"The ranks did not meet through MPI within {timeout_s:g} s. {self.stage} "
+                "Check that every rank calls hvd.init() and that none has failed; "
+                "HOROVOD_START_TIMEOUT (seconds) allows more time."
             )
         del self._pending[key]
         self.serves = True

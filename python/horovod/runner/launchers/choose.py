@@ -43,7 +43,7 @@ ENTRIES: Final = (
     Entry("by jsrun", "horovod.runner.launchers.jsrun", "JsrunLauncher", "use_jsrun"),
     Entry("elastic", "horovod.runner.launchers.elastic", "ElasticLauncher", "elastic"),
     Entry("on this machine", "horovod.runner.launchers.local", "LocalLauncher"),
-    Entry("over ssh", "horovod.runner.launchers.ssh", "SshLauncher"),
+    Entry("over ssh", "horovod.runner.launchers.over_hosts", "HostsLauncher"),
 )
 
 

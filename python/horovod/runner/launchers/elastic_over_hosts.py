@@ -121,7 +121,7 @@ class CrewOverHosts(Fleet):
     def begin(self, worker: int, host: str) -> Joined:
         """See `ElasticCrew`."""
         slot, link = preliminary(host, worker), self._link(host)
-        self._judge.expect(1)
+        self._arbiter.expect(1)
         if link is None:
             self._call(host, slot)
         elif link.state is State.RUNNING:

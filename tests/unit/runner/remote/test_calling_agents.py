@@ -26,7 +26,7 @@ from horovod._net.handshake.frames import auth, messages, tcp_options
 from horovod._net.handshake.frames.links import Link
 from horovod._net.handshake.frames.messages import ROLE_AGENT, ROLE_BOARD
 from horovod.runner.launchers.base import Surroundings
-from horovod.runner.launchers.ssh import SshLauncher
+from horovod.runner.launchers.over_hosts import HostsLauncher
 from horovod.runner.loop import Loop
 from horovod.runner.remote.agent import LOST
 from horovod.runner.remote.launcher_side.fleet import Fleet
@@ -269,7 +269,7 @@ def test_neither_secret_can_be_read_on_the_way(launcher: CallingAgents, wire: Wi
     agent = Agent("node1", wire.port)
     ranks_secret = credentials_of(SECRET, "job", AGENT).ranks_secret().hex()
     script = f"echo $_HOROVOD_SECRET_KEY > {tmp_path}/$HOROVOD_RANK"
-    outcome = SshLauncher(lambda _: launcher).run(
+    outcome = HostsLauncher(lambda _: launcher).run(
         job_on("node1", "sh", "-c", script), Surroundings(io.StringIO(), io.StringIO())
     )
     assert outcome.exit_code == 0 and agent.ended().words is not None

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from horovod._net.handshake.frames.messages import ON_A_BOARD, FrameReader, Post, Posts, Ready, frame
-from horovod._net.meeting.entries import Judge, Standing, key_of
+from horovod._net.meeting.entries import Arbiter, Standing, key_of
 from horovod.runner.loop import Loop
 from horovod.runner.remote.host_side import board
 
 
 class Place:
-    """Several boards, as on several hosts, with one judge."""
+    """Several boards, as on several hosts, with one arbiter."""
 
     def __init__(self, folder: Path, hosts: int = 2, ranks: int = 4) -> None:
         self.loop = Loop()
-        self.judge = Judge(ranks)
+        self.arbiter = Arbiter(ranks)
         self.visits: list[tuple[int, bool]] = []
         self.boards = []
         self.paths = []
@@ -39,7 +39,7 @@ class Place:
             self.paths.append(path / board.SOCKET_NAME)
 
     def post(self, text: str) -> None:
-        if self.judge.post(text):
+        if self.arbiter.post(text):
             for each in self.boards:
                 each.stand(text)
 
@@ -191,10 +191,10 @@ def test_who_does_not_read_is_dropped_and_holds_nobody_up(tmp_path: Path) -> Non
 
 
 def test_what_stands_is_bounded() -> None:
-    judge = Judge(1)
-    stood = [judge.post(f"key{number}={'v' * 4000}") for number in range(400)]
+    arbiter = Arbiter(1)
+    stood = [arbiter.post(f"key{number}={'v' * 4000}") for number in range(400)]
     assert stood == [True] * 261 + [False] * 139
-    assert judge.full
+    assert arbiter.full
 
 
 def attempt(meeting: int, number: int, who: str = "us") -> list[str]:
@@ -220,10 +220,10 @@ def test_an_attempt_is_forgotten_once_a_later_one_has_ended() -> None:
 
 
 def test_ranks_meet_for_ever_on_one_board() -> None:
-    judge = Judge(1)
+    arbiter = Arbiter(1)
     for number in range(20000):
-        assert all(judge.post(text) for text in attempt(number, 0))
-    assert not judge.full
+        assert all(arbiter.post(text) for text in attempt(number, 0))
+    assert not arbiter.full
 
 
 def test_who_was_there_hears_what_is_forgotten_and_who_comes_then_does_not(place: Place) -> None:
@@ -288,16 +288,16 @@ def test_while_the_board_is_held_news_go_out_and_nothing_is_heard(place: Place) 
 
 
 def test_a_client_that_posts_without_end_is_heard_in_turns(place: Place) -> None:
-    """So what is on its way to the judge stays bounded, and the agent can beat."""
+    """So what is on its way to the arbiter stays bounded, and the agent can beat."""
     heard: list[str] = []
 
-    class Busy(Judge):
+    class Busy(Arbiter):
         def post(self, text: str) -> bool:
             heard.append(text)
             place.boards[0].hold(True)
             return False
 
-    place.judge = Busy(1)
+    place.arbiter = Busy(1)
     client = place.ready()
     client.post(*(f"key{number}={'v' * 4000}" for number in range(20)))
     place.turn()

@@ -17,7 +17,7 @@ import horovod
 from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.launchers.base import Outcome, Surroundings
 from horovod.runner.launchers.elastic import ElasticLauncher
-from horovod.runner.launchers.ssh import SshLauncher
+from horovod.runner.launchers.over_hosts import HostsLauncher
 from horovod.runner.machines.hosts import Host
 from horovod.runner.remote.launcher_side.fleet import Fleet
 from horovod.runner.remote.launcher_side.link import Link, State, Way
@@ -98,13 +98,13 @@ class TestEveryTransport:
     def run(self, reached: Reached, script: str) -> tuple[Outcome, str, str]:
         job = job_on(reached.host, "sh", "-c", script)
         stdout, stderr = io.StringIO(), io.StringIO()
-        outcome = SshLauncher(lambda _: reached.transport).run(job, Surroundings(stdout, stderr))
+        outcome = HostsLauncher(lambda _: reached.transport).run(job, Surroundings(stdout, stderr))
         return outcome, stdout.getvalue(), stderr.getvalue()
 
     def test_it_says_how_it_reaches_a_host_and_sees_no_obstacle(self, reached: Reached) -> None:
         assert reached.transport.why_not([reached.host]) == ""
         assert reached.transport.remarks() == []
-        (station,) = SshLauncher(lambda _: reached.transport).stations(job_on(reached.host))
+        (station,) = HostsLauncher(lambda _: reached.transport).stations(job_on(reached.host))
         assert station.ranks == (0, 1) and station.way == f"by {reached.transport.described(reached.host)}"
 
     def test_an_agent_introduces_itself_and_ends_when_its_launcher_hangs_up(self, reached: Reached) -> None:

@@ -1,7 +1,7 @@
-"""The crew of a job on several hosts: one link for each, one loop for all, and the judge of the board.
+"""The crew of a job on several hosts: one link for each, one loop for all, and the arbiter of the board.
 
-Used by `launchers.ssh`, `launchers.elastic_over_hosts` and `gathering`, which waits until all agents have answered,
-then they get the job and check it, then all go: so nothing runs anywhere before every host can take part.
+Used by `launchers.over_hosts`, `launchers.elastic_over_hosts` and `gathering`, which waits until all agents have
+answered, then they get the job and check it, then all go: so nothing runs anywhere before every host can take part.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Optional
 
-from horovod._net.meeting.entries import Judge
+from horovod._net.meeting.entries import Arbiter
 from horovod.runner.loop import Loop
 from horovod.runner.processes.crew import Done, Event, Exited, HostLost
 from horovod.runner.processes.vitals import Vitals
@@ -40,7 +40,7 @@ class Fleet:
 
     def __init__(self, ways: Sequence[Way]) -> None:
         self._loop = Loop()
-        self._judge = Judge(sum(len(way.slots) for way in ways))
+        self._arbiter = Arbiter(sum(len(way.slots) for way in ways))
         self._reported_lost: set[Link] = set()
         self._reported_full = False
         self._finishing = False
@@ -74,7 +74,7 @@ class Fleet:
 
     def go_on(self, link: Link) -> None:
         """The ranks start on this host, whose board has what stands on those of the others, in the same order."""
-        for text in self._judge.standing():
+        for text in self._arbiter.standing():
             link.stand(text)
         link.go()
 
@@ -156,11 +156,11 @@ class Fleet:
             self._post(f"ended.{rank}=was lost with its host: {link.why}")
 
     def _post(self, text: str) -> None:
-        if self._judge.post(text):
+        if self._arbiter.post(text):
             for link in self.links:
                 if link.state is State.RUNNING:  # others get all of it, in order, when they are
                     link.stand(text)
-        elif self._judge.full and not self._reported_full:
+        elif self._arbiter.full and not self._reported_full:
             self._reported_full = True
             _log.warning("The board of the job is full; ranks that post more get no answer.")
 

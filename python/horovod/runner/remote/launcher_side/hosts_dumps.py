@@ -1,7 +1,8 @@
 """The dumps of ranks on several hosts: each agent collects those of its host, here they come together.
 
-Used by `launchers.ssh`. A round begins when an agent sends the first dump, or when the user asks; agents that have sent
-none within a moment are asked. One that has not answered after some seconds is named, and waited for no longer.
+Used by `launchers.over_hosts`. A round begins when an agent sends the first dump, or when the user asks; agents that
+have sent none within a moment are asked. One that has not answered after some seconds is named, and waited for no
+longer.
 """
 
 from __future__ import annotations

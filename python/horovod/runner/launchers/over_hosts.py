@@ -27,7 +27,7 @@ from horovod.runner.remote.ways.transport import Transport
 from horovod.runner.supervising.supervision import Supervision
 
 
-class SshLauncher(Launcher):
+class HostsLauncher(Launcher):
     """See the head of the file.
 
     Args:
