@@ -24,7 +24,7 @@ from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import Limits, State
 from horovod.runner.job import Job
-from horovod.runner.launchers import local_checks, ssh
+from horovod.runner.launchers import local_checks, over_hosts
 from horovod.runner.launchers.agents import Variables
 from horovod.runner.launchers.base import Launcher, Outcome, Station, Surroundings
 from horovod.runner.launchers.elastic_here import CrewHere
@@ -78,7 +78,7 @@ class ElasticLauncher(Launcher):
 
     def stations(self, job: Job) -> list[Station]:
         if not all(is_local(host.hostname) for host in job.hosts):
-            return ssh.stations(_with_first(job, _begun(job, Names().of(job.hosts))), self._transport(job))
+            return over_hosts.stations(_with_first(job, _begun(job, Names().of(job.hosts))), self._transport(job))
         program, _ = executable(job.command, job.environ.get("PATH"), job.cwd)
         way = f"on this machine, by {program}"
         if job.settings.host_discovery_script:
