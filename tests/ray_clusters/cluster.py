@@ -289,7 +289,7 @@ def test_a_node_that_is_killed(cluster: Cluster, start: Start) -> None:
         executor.run(programs.stands)
 
 
-BLOCKS = Page(ROOT / "docs" / "ray.md").blocks("python")
+BLOCKS = [block for path in sorted((ROOT / "docs").glob("ray*.md")) for block in Page(path).blocks("python")]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
