@@ -3,7 +3,7 @@
     simulate.py [start negotiation collectives scaling] [--gbit 10 100] [--cost NAME=NUMBER ...]
 
 Prints Markdown tables for 64 hosts x 16 ranks and 128 hosts x 4. What the machines and links charge for is in
-benchmarks/native/simulate/costs.h; --cost changes it. docs/scaling.md says where the figures come from.
+benchmarks/native/simulate/costs.h; --cost changes it. docs/scaling-simulation.md says where the figures come from.
 """
 
 from __future__ import annotations
