@@ -20,7 +20,7 @@ __all__ = ["KerasEstimator", "KerasModel"]
 
 @with_parameters(rows_of(KERAS).values())
 class KerasEstimator(HorovodEstimator):
-    """Fits a Keras model to the rows of a DataFrame. Its parameters are keywords; docs/spark.md has them all.
+    """Fits a Keras model to the rows of a DataFrame. docs/spark-parameters.md has its keywords.
 
     Needed: model, built; loss; optimizer, unless the model is compiled with one; label_cols; store.
     """

@@ -26,7 +26,7 @@ __all__ = ["TorchEstimator", "TorchModel"]
 
 @with_parameters(rows_of(TORCH).values())
 class TorchEstimator(HorovodEstimator):
-    """Fits a PyTorch model to the rows of a DataFrame. Its parameters are keywords; docs/spark.md has them all.
+    """Fits a PyTorch model to the rows of a DataFrame. docs/spark-parameters.md has its keywords.
 
     Needed: model, optimizer (an instance over the model's parameters), loss or loss_constructors, label_cols, store.
     The model is called with a tensor for each feature, and returns one for each label.
