@@ -1,5 +1,5 @@
 """Checks that a file fits in the head: at most 500 lines a file; in Python 25 methods a class, 60 lines a function and
-6 parameters. And that a folder of the core, the package or the tests does: at most 25 files.
+6 parameters. And that a folder of the core, the package, the tests or the tools does: at most 25 files.
 
 Exit code 1 with one line per offence.
 """
@@ -81,7 +81,8 @@ def folder_offences(files: Iterable[str]) -> list[str]:
 
 def counted() -> list[str]:
     """The files whose folders are counted, below the checkout: what others build, or Python writes, is not."""
-    files = [*(ROOT / "src").rglob("*"), *(ROOT / "python").rglob("*.py"), *(ROOT / "tests").rglob("*")]
+    patterns = {"src": "*", "python": "*.py", "tests": "*", "tools": "*"}
+    files = (path for folder, pattern in patterns.items() for path in (ROOT / folder).rglob(pattern))
     return [str(path.relative_to(ROOT)) for path in files if path.is_file() and path.suffix != ".pyc"]
 
 

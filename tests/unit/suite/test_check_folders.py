@@ -28,8 +28,8 @@ def test_a_folder_that_is_too_full_is_found() -> None:
     ]
 
 
-def test_the_folders_of_core_package_and_tests_are_counted() -> None:
-    some = {"src/engine/engine.cc", "python/horovod/runner/job.py", "tests/hosts/conftest.py"}
+def test_the_folders_of_core_package_tests_and_tools_are_counted() -> None:
+    some = {"src/engine/engine.cc", "python/horovod/runner/job.py", "tests/hosts/conftest.py", "tools/suites.py"}
     assert some <= set(check_sizes.counted())
 
 

@@ -1,4 +1,4 @@
-"""tools/check_wheel.py finds what must not be in a wheel."""
+"""tools/build_wheels.py finds what must not be in a wheel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tools"))
 
-check_wheel = pytest.importorskip("check_wheel", exc_type=ImportError)
+build_wheels = pytest.importorskip("build_wheels", exc_type=ImportError)
 
 
 def _library(place: Path, name: str, code: str, *options: str) -> Path:
@@ -26,7 +26,7 @@ def _library(place: Path, name: str, code: str, *options: str) -> Path:
 
 
 def _offences(library: Path) -> list[str]:
-    return list(check_wheel.library_offences(library.read_bytes(), platform.machine()))
+    return list(build_wheels.library_offences(library.read_bytes(), platform.machine()))
 
 
 def test_only_c_interfaces_are_shown(tmp_path: Path) -> None:
@@ -44,13 +44,13 @@ def test_symbols_of_a_newer_glibc_are_found(tmp_path: Path) -> None:
 
 
 def test_versions_are_compared_as_numbers() -> None:
-    assert check_wheel.as_numbers("2.4") < check_wheel.as_numbers("2.17") < check_wheel.as_numbers("2.17.1")
+    assert build_wheels.as_numbers("2.4") < build_wheels.as_numbers("2.17") < build_wheels.as_numbers("2.17.1")
 
 
 def test_the_other_architecture_is_found(tmp_path: Path) -> None:
     other = {"x86_64": "aarch64", "aarch64": "x86_64"}[platform.machine()]
     library = _library(tmp_path, "plain", "int hvd_one(void) { return 1; }")
-    (problem,) = check_wheel.library_offences(library.read_bytes(), other)
+    (problem,) = build_wheels.library_offences(library.read_bytes(), other)
     assert problem.endswith(f"not for {other}")
 
 
@@ -59,11 +59,11 @@ def test_a_wheel_that_names_a_folder_or_lacks_a_library(tmp_path: Path) -> None:
     library = _library(tmp_path, "named", f'const char* hvd_text = "{tmp_path}/src";')
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(library, "horovod/_native/libhorovod.so")
-    found = check_wheel.offences(wheel, [str(tmp_path)])
+    found = build_wheels.offences(wheel, [str(tmp_path)])
     assert f"horovod/_native/libhorovod.so names {tmp_path}" in found
     assert "horovod/_native/libhorovod_tensorflow.so is missing" in found
 
 
 def test_a_name_of_one_machine_is_refused(tmp_path: Path) -> None:
-    (problem,) = check_wheel.offences(tmp_path / "horovod-1-py3-none-linux_x86_64.whl", [])
+    (problem,) = build_wheels.offences(tmp_path / "horovod-1-py3-none-linux_x86_64.whl", [])
     assert problem.startswith("its name is not ")
