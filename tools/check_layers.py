@@ -57,6 +57,7 @@ BELOW_RUNNER = {
     "horovod._core.settings",
     "horovod._core.commits",
     "horovod._core.errors",
+    "horovod._core.frameworks",
     "horovod._core.gpu",
     "horovod._core.absent",
 }
@@ -88,7 +89,7 @@ PYTHON = {
     "horovod._net": set(),  # bootstrap, which takes the steps
     "horovod._core.errors": set(),
     "horovod._core.absent": set(),
-    "horovod._core.callers": set(),
+    "horovod._core.callers": {"horovod._core.frameworks"},
     "horovod._core.frameworks": set(),
     "horovod._core.gpu": set(),
     "horovod._core.integers": set(),
@@ -119,6 +120,7 @@ PYTHON = {
     },
     "horovod._core.compat": {
         "horovod._core.errors",
+        "horovod._core.frameworks",
         "horovod._core.life",
         "horovod._core.operations",
         "horovod._later",

@@ -1,12 +1,15 @@
-"""Every path that docs/adding.md names is there, and users find what was added to the tables of launchers."""
+"""Every path that docs/adding.md names is there, what was added to a table of launchers, schedulers or frameworks is in
+the other lists of them, and users find it."""
 
 from __future__ import annotations
 
 import importlib
 import re
 
+import pytest
 from pages import ROOT
 
+from horovod._core.frameworks import FRAMEWORKS
 from horovod._net.clusters.launchers import LAUNCHERS
 from horovod.runner.allocations.choose import MARKS
 
@@ -23,3 +26,16 @@ def test_every_launcher_and_scheduler_has_a_line_for_users() -> None:
     names = [*(launcher.name for launcher in LAUNCHERS), *(plug_in.SCHEDULER.name for plug_in in plug_ins)]
     assert len(names) > 12
     assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)] == []
+
+
+def test_every_adapter_is_of_a_framework_that_is_listed() -> None:
+    folders = {path.parent.name for path in (ROOT / "python" / "horovod").glob("*/installed.py")}
+    assert folders == set(FRAMEWORKS)
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_every_framework_is_in_the_lists(name: str) -> None:
+    checks = [(ROOT / "tools" / f"{tool}.py").read_text() for tool in ("check_layers", "check_sizes", "build_site")]
+    for text, word in zip(checks, (f'"horovod.{name}"', f'"python/horovod/{name}/"', f'"{name}"')):
+        assert word in text
+    assert re.search(rf"^{name} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)

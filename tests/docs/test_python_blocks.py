@@ -13,10 +13,12 @@ import pytest
 from jobs import horovodrun, python, run_well
 from pages import PAGES, PROGRAMS, Block, Page
 
+from horovod._core.frameworks import FRAMEWORKS
+
 BLOCKS = [block for page in PAGES for block in page.blocks("python")]
 # What `hvd` is on pages whose blocks do not import it under that name; on all others it is horovod.torch.
 _MODULES = {"docs/tensorflow-data-service.md": "horovod.tensorflow", "docs/scripts.md": "horovod.keras"}
-_HEAVY = ("torch", "tensorflow", "keras", "tf_keras", "jax", "optax", "mxnet")
+_HEAVY = (*(name for name in FRAMEWORKS if name != "numpy"), "tf_keras", "optax")
 _APART = ("mxnet", "pyspark")  # environments of their own have them
 _ESTIMATORS = re.compile(r"\bhorovod\.spark\.(?:torch|keras)\b")  # which look pyspark up when they are asked for
 _LOOK_UP = """

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from horovod._core.frameworks import FRAMEWORKS
+
 __all__ = ["users_level"]
 
 # AutoGraph, torch's compiler and JAX's transformations stand between a user's line and a function of ours.
-_NOT_THE_USERS: Final = frozenset({"horovod", "tensorflow", "keras", "tf_keras", "torch", "jax", "mxnet"})
+_NOT_THE_USERS: Final = frozenset({"horovod", "tf_keras", *FRAMEWORKS})
 
 
 def users_level() -> int:

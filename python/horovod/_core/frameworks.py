@@ -1,14 +1,22 @@
-"""What an adapter's package asks for first: that its framework is installed. Used by `horovod.torch`,
-`horovod.tensorflow`, `horovod.keras` and `horovod.numpy`.
-"""
+"""The frameworks, and what an adapter's package asks for first: that its framework is installed. Imports none."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["require"]
+__all__ = ["FRAMEWORKS", "require"]
+
+# The package that a framework's users import, whose adapter is horovod.PACKAGE -> what people call it.
+FRAMEWORKS: Final = {
+    "tensorflow": "TensorFlow",
+    "torch": "PyTorch",
+    "mxnet": "MXNet",
+    "jax": "JAX",
+    "numpy": "NumPy",
+    "keras": "Keras",
+}
 
 
 def require(package: str, title: str, user: str) -> Any:

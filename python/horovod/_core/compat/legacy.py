@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Final, Optional, TypeVar
 
 from horovod._core.errors import HorovodVersionMismatchError, InvalidArgumentError
+from horovod._core.frameworks import FRAMEWORKS
 from horovod._core.life import context
 from horovod._core.operations import reduce_ops
 from horovod._later import MISSING
@@ -26,11 +27,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-# What upstream compiled an extension for, and the other modules that need a package of their own name.
+# What upstream compiled an extension for.
 EXTENSIONS: Final = ["tensorflow", "torch", "mxnet"]
 # Whose tensors the core takes as they lie on a GPU: all of PyTorch's, those of TensorFlow's compiled functions.
 _ON_DEVICES: Final = ("torch", "tensorflow")
-_NEED_A_PACKAGE: Final = (*EXTENSIONS, "keras", "jax", "numpy")
 
 
 def get_ext_suffix() -> str:
@@ -40,7 +40,7 @@ def get_ext_suffix() -> str:
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
     """True if `horovod.<ext_base_name>` can be used here: the core library loads and the framework is installed."""
-    if ext_base_name not in _NEED_A_PACKAGE or f"horovod.{ext_base_name}" in MISSING:
+    if ext_base_name not in FRAMEWORKS or f"horovod.{ext_base_name}" in MISSING:
         return False
     return importlib.util.find_spec(ext_base_name) is not None and context.gloo_built()
 

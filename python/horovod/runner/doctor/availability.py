@@ -17,18 +17,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from horovod._core.frameworks import FRAMEWORKS
 from horovod._later import MISSING
 from horovod._net.mpi.finding import SETTING, is_installed
 
 LATER: Final = "not in this version"
-_FRAMEWORKS: Final = (
-    ("TensorFlow", "tensorflow"),
-    ("PyTorch", "torch"),
-    ("MXNet", "mxnet"),
-    ("JAX", "jax"),
-    ("NumPy", "numpy"),
-    ("Keras", "keras"),
-)
 # Packages that come under several names.
 _DISTRIBUTIONS: Final = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tf-nightly")}
 # Program, what it is for, what to do without it.
@@ -83,12 +76,12 @@ class Core(NamedTuple):
 
 def frameworks() -> list[Framework]:
     """All that Horovod knows."""
-    return [Framework(name, _version(package), _why_not(package)) for name, package in _FRAMEWORKS]
+    return [Framework(name, _version(package), _why_not(package)) for package, name in FRAMEWORKS.items()]
 
 
 def package_of(framework: str) -> str:
     """The package of one of `frameworks`, by its name there."""
-    return dict(_FRAMEWORKS)[framework]
+    return next(package for package, name in FRAMEWORKS.items() if name == framework)
 
 
 def core() -> Core:
