@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.settings import (
+    BY_NAME,
     IDENTITY_VARIABLES,
     NOTICED_VARIABLE,
     Settings,
@@ -93,7 +94,7 @@ def effective_settings(given: Mapping[str, Any], source: str, environ: Mapping[s
     path = given.get("config_file")
     from_file, remarks = config_file.read(path) if path else config_file.Contents({}, [])
     controller = from_file.pop("controller", None)
-    is_chosen = any(name in given for name in ("use_gloo", "use_mpi", "use_jsrun"))
+    is_chosen = any(flag.group == "controller" for name in given for flag in BY_NAME[name].flags)
     if controller == "mpi" and not is_chosen:
         from_file["use_mpi"] = True
     # The controller is chosen by flag or file only; what a surrounding job has set for its ranks is not meant.

@@ -20,7 +20,7 @@ from horovod.runner.machines.this_host import rank_environ
 
 _WIDTH: Final = 110
 _OF_THE_START: Final = ("HOROVOD_RENDEZVOUS_DIR", "_HOROVOD_SECRET_KEY")
-_OF_MPIRUN: Final = ("HOROVOD_EXPECTED_SIZE", "HOROVOD_EXPECTED_HOSTS")
+_BY_ANOTHER: Final = ("HOROVOD_EXPECTED_SIZE", "HOROVOD_EXPECTED_HOSTS")
 _OF_SEVERAL_HOSTS: Final = ("HOROVOD_JOB_ID", "_HOROVOD_ADDRESS")
 _THREADS: Final = "OMP_NUM_THREADS"  # each host divides its cores by its ranks
 
@@ -41,11 +41,12 @@ def plan(job: Job, stations: Sequence[Station], inherited: Mapping[str, str]) ->
         lines.append(f"{station.host}: {ranks_text(station.ranks)}, {station.way}")
     far = any(not station.here for station in stations)
     given = {name: value for name, value in job.environ.items() if name in BY_ENV or inherited.get(name) != value}
-    made = list(_OF_MPIRUN if job.settings.use_mpi else _OF_THE_START) + list(_OF_SEVERAL_HOSTS if far else ())
+    by_another = any(station.by_another for station in stations)
+    made = list(_BY_ANOTHER if by_another else _OF_THE_START) + list(_OF_SEVERAL_HOSTS if far else ())
     made += [_THREADS] * (_THREADS not in job.environ)
     kept = {name for name in job.environ if far and belongs_to_a_host(name)}
     lines += _variables("set for all ranks", (f"{name}={shlex.quote(value)}" for name, value in given.items()))
-    if not job.settings.use_mpi:
+    if not by_another:
         lines += _variables("set for each rank", rank_environ(job.slots[0]))
     lines += _variables("made at the start", made)
     lines += _variables("inherited", job.environ.keys() - given.keys() - kept)

@@ -7,13 +7,14 @@
 namespace hvd::backend::nccl {
 namespace {
 
-constexpr int kPlainOps[] = {kSum, kSum, kSum, kMin, kMax, kProd};  // by ReduceOp
+constexpr int kNone = -1;
+constexpr int kPlainOps[] = {kSum, kSum, kNone, kMin, kMax, kProd};  // by ReduceOp
 static_assert(std::size(kPlainOps) == kReduceOpCount);
 
 }  // namespace
 
 std::string WhyNotReduced(const collective::Batch& batch) {
-  if (batch.op == ReduceOp::kAdasum) return "NCCL has no Adasum";
+  if (kPlainOps[static_cast<int>(batch.op)] == kNone) return std::string("NCCL has no ") + NameOf(batch.op);
   // Only new ones add 8-bit floats at all, on GPUs of their generation.
   if (IsFloat8(batch.dtype)) return std::string("NCCL would round sums of ") + NameOf(batch.dtype) + " at every link";
   if (!TypeOf(batch.dtype)) return std::string("NCCL cannot add ") + NameOf(batch.dtype);

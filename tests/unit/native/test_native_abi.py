@@ -41,7 +41,7 @@ def test_everything_in_the_header_is_read() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line"),
     [
-        ("#define HVD_ABI_VERSION 4", "#define HVD_ABI_VERSION 5", "ABI_VERSION: Final = 5"),
+        ("#define HVD_ABI_VERSION ", "#define HVD_ABI_VERSION 9", f"ABI_VERSION: Final = 9{abi.ABI_VERSION}"),
         ("HVD_MISMATCH = 9", "HVD_MISMATCH = 19", "MISMATCH: Final = 19"),
         ("int32_t n_splits;", "size_t a, b[3];", '("a", c_size_t), ("b", c_size_t * 3)'),
         (

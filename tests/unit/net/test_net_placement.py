@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from horovod._net import identity
 from horovod._net.clusters.addresses import meeting_point
-from horovod._net.clusters.launchers import SECRET_VARIABLE, detect_placement, tasks_per_node
+from horovod._net.clusters.launchers import LAUNCHERS, SECRET_VARIABLE, detect_placement, tasks_per_node
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import PlacementError
 
@@ -60,6 +60,7 @@ def test_every_launcher_tells_its_numbers(name: str, env: dict[str, str]) -> Non
 
 
 def test_the_documented_order_decides() -> None:
+    assert [name for name, _ in IN_ORDER] == [launcher.name for launcher in LAUNCHERS]
     merged: dict[str, str] = {}
     for name, env in reversed(IN_ORDER):
         merged.update(env)

@@ -111,6 +111,7 @@ def test_a_dry_run_shows_the_ranks_of_the_allocation_and_the_line(path: str) -> 
     text = plan(planned, JsrunLauncher().stations(planned), {})
     assert "h30n16: ranks 0-41" in text and "h30n17: ranks 42-83" in text, text
     assert "jsrun --erf_input ranks.erf" in text
+    assert "HOROVOD_EXPECTED_SIZE" in text and "HOROVOD_RANK" not in text and "SECRET" not in text
     assert planned.environ["HOROVOD_CONTROLLER"] == "mpi"
 
 

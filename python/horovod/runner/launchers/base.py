@@ -109,12 +109,14 @@ class Station(NamedTuple):
         ranks: on it.
         way: how they are started there, in words.
         here: the launcher starts them itself.
+        by_another: another program starts them, and gives each its place.
     """
 
     host: str
     ranks: tuple[int, ...]
     way: str
     here: bool
+    by_another: bool = False
 
 
 class Launcher(ABC):

@@ -54,7 +54,7 @@ class JsrunLauncher(Launcher):
         first = 0
         for host in _hosts(job):
             own = "by the same jsrun" if stations else way
-            stations.append(Station(host.hostname, tuple(range(first, first + host.slots)), own, True))
+            stations.append(Station(host.hostname, tuple(range(first, first + host.slots)), own, True, True))
             first += host.slots
         return stations
 

@@ -62,7 +62,7 @@ class MpirunLauncher(Launcher):
         first = 0
         for host in _hosts(job):
             way = f"by the same {found.mpi}" if stations else f"by {found.mpi}: {shlex.join(words)}"
-            stations.append(Station(host.hostname, tuple(range(first, first + host.slots)), way, True))
+            stations.append(Station(host.hostname, tuple(range(first, first + host.slots)), way, True, True))
             first += host.slots
         return stations
 

@@ -4,6 +4,7 @@
 
 #include "collective/kernels/kernels.h"
 #include "native/backend/cuda/gpu.h"
+#include "native/base/reduce_ops.h"
 
 namespace hvd::test::backend_cuda_cuda_devices {
 namespace {
@@ -14,7 +15,7 @@ TEST(cuda_identity_of_all_types) {
   const Gpu gpu;
   for (int type = 0; type < kDTypeCount; ++type) {
     const auto dtype = static_cast<DType>(type);
-    for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax}) {
+    for (const ReduceOp op : ElementwiseOps()) {
       for (const size_t elems : {0, 1, 7, 1001}) {
         std::shared_ptr<DeviceEvent> ready;
         auto block = gpu.devices().Identity(dtype, op, elems, &ready);

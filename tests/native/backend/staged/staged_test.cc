@@ -68,7 +68,7 @@ TEST(staged_pieces_give_the_bits_of_the_host) {
   GpuWorld world({0, 0, 0}, 1, kPiece);
   for (const DType dtype : AllDTypes()) {
     const size_t some = (300 << 10) / SizeOf(dtype);
-    for (const ReduceOp op : LinearOps())
+    for (const ReduceOp op : ElementwiseOps())
       ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, op, {some + 1, 0, 7, some / 5 + 3}});
     ExpectTheHostsBits(world, {OpType::kAllreduce, dtype, ReduceOp::kSum, {3, some, 1}, 2.0, 0.25});
   }

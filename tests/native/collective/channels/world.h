@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "native/base/reduce_ops.h"
 #include "native/collective/shm/world.h"
 #include "transport/memory_channel.h"
 #include "transport/ring_channel.h"
@@ -187,11 +188,6 @@ inline const std::vector<DType>& AllDTypes() {
       DType::kUint8,    DType::kInt8,    DType::kUint16,  DType::kInt16,        DType::kInt32,
       DType::kInt64,    DType::kFloat16, DType::kFloat32, DType::kFloat64,      DType::kBool,
       DType::kBfloat16, DType::kUint32,  DType::kUint64,  DType::kFloat8E4m3fn, DType::kFloat8E5m2};
-  return *kAll;
-}
-inline const std::vector<ReduceOp>& LinearOps() {
-  static const auto* const kAll =
-      new std::vector<ReduceOp>{ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
   return *kAll;
 }
 

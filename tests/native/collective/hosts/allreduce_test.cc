@@ -65,7 +65,7 @@ void OnEveryLayout(Link link, const std::vector<Case>& cases) {
 TEST(two_level_types_and_sizes) {
   std::vector<Case> cases;
   for (const DType dtype : AllDTypes()) {
-    for (const ReduceOp op : LinearOps()) {
+    for (const ReduceOp op : ElementwiseOps()) {
       for (const size_t size : {size_t{0}, size_t{1}, size_t{3}, size_t{5}, size_t{1000}})
         cases.push_back({dtype, op, {size}, {}, size % 2 == 0});
     }

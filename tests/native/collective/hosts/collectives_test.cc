@@ -47,8 +47,9 @@ struct Turn {
 };
 
 Turn RandomTurn(std::mt19937_64& random, int n, uint64_t seq) {
+  const std::vector<ReduceOp>& ops = ElementwiseOps();
   Turn turn{
-      seq, kMoving[random() % 4], AllDTypes()[random() % AllDTypes().size()], LinearOps()[random() % 4], {}, {}, 0, {},
+      seq, kMoving[random() % 4], AllDTypes()[random() % AllDTypes().size()], ops[random() % ops.size()], {}, {}, 0, {},
       {}};
   for (int r = 0; r < n; ++r) {
     if (random() % 4 != 0) turn.ranks.push_back(r);

@@ -74,7 +74,7 @@ void TestReduceLengths(const std::vector<size_t>& lengths) {
   ForEachVariant([&](const char* variant) {
     std::mt19937_64 random(7);  // the same arrays for every variant
     for (DType dtype : kDTypes) {
-      for (ReduceOp op : kOps) {
+      for (ReduceOp op : ElementwiseOps()) {
         for (size_t elems : lengths) {
           const Factors factors = kFactors[random() % 2 == 0 ? 0 : random() % std::size(kFactors)];
           const Shape shape = {elems, static_cast<int>(random() % 3 == 0 ? 1 + random() % 8 : 2),
@@ -296,7 +296,7 @@ TEST(ScaleFollowsTheFactorRules) {
 
 TEST(FillIdentityIsNeutral) {
   for (DType dtype : kDTypes) {
-    for (ReduceOp op : kOps) {
+    for (ReduceOp op : ElementwiseOps()) {
       std::mt19937_64 random(11);
       Array values(dtype, 67, 1, random), identity(dtype, 67, 3, random);
       std::vector<char> result(67 * 8);

@@ -13,6 +13,7 @@
 #include "base/float8.h"
 #include "base/half.h"
 #include "collective/kernels/kernels.h"
+#include "native/base/reduce_ops.h"
 #include "native/harness/harness.h"
 
 namespace hvd::test {
@@ -25,8 +26,6 @@ inline constexpr DType kDTypes[] = {DType::kUint8,   DType::kInt8,         DType
                                     DType::kInt32,   DType::kInt64,        DType::kFloat16,   DType::kFloat32,
                                     DType::kFloat64, DType::kBool,         DType::kBfloat16,  DType::kUint32,
                                     DType::kUint64,  DType::kFloat8E4m3fn, DType::kFloat8E5m2};
-inline constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct};
-
 // Runs the body once per variant of this machine and puts the machine's own choice back.
 template <class Body>
 void ForEachVariant(const Body& body) {

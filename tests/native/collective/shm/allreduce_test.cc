@@ -5,6 +5,7 @@
 
 #include "collective/kernels/table.h"
 #include "collective/shm/collectives.h"
+#include "native/base/reduce_ops.h"
 #include "native/collective/shm/world.h"
 #include "transport/futex.h"
 
@@ -70,7 +71,7 @@ TEST(shm_allreduce_every_dtype_and_op) {
     auto groups = Groups(world);
     uint64_t seq = 0;
     for (int d = 0; d < kDTypeCount; ++d) {
-      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kProduct}) {
+      for (const ReduceOp op : ElementwiseOps()) {
         for (const size_t elems : {size_t{3}, size_t{100003}}) {
           if (elems > 1000 && op != ReduceOp::kSum && n != 3) continue;
           ++seq;
