@@ -98,13 +98,12 @@ def test_the_whole_configuration_arrives(engine: Engine[Any, Any]) -> None:
     peer = SimpleNamespace(
         rank=1, memory_fd=2, doorbell_fd=3, liveness_fd=4, control_fd=5, data_fd=6, pid=1 << 33, key=key
     )
-    config = make_config([peer, peer], [0, 1, 2], **config_fields(size=3, epoch=2**63 + 1))
-    engine.init(config)
+    fields = config_fields(size=3, epoch=2**63 + 1)
+    engine.init(make_config([peer, peer], [0, 1, 2], **fields))
     peers = f"| 1 2 3 4 5 6 {1 << 33} 100..115" * 2
-    assert engine.describe() == (
-        f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| 17 18 19 /profiler.so node7 22 23 24 25 26 27 28 29 30 31 32 33 "
-        "34 35 36 37 38 39 /t 41 42"
-    )
+    others = " ".join(map(str, list(fields.values())[7:]))
+    assert engine.describe() == f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| {others}"
+    assert others.startswith("17 18 19 /profiler.so node7 22 ")
 
 
 def test_an_mpi_library_arrives_or_why_there_is_none(engine: Engine[Any, Any]) -> None:
