@@ -6,8 +6,6 @@
 namespace hvd::negotiation {
 namespace {
 
-Status Wrong(const std::string& what) { return {Code::kInternal, what}; }
-
 RankSet RanksOf(const std::vector<Payload>& payloads) {
   RankSet ranks;
   for (const Payload& p : payloads) ranks.Add(p.rank);

@@ -10,8 +10,6 @@
 namespace hvd::negotiation {
 namespace {
 
-Status Wrong(const std::string& what) { return {Code::kInternal, what}; }
-
 // What a process set's operations fail with after a rank has left.
 std::string WhyOver(const Departures::Leaver& leaver, int set, bool member) {
   const std::string who = "rank " + std::to_string(leaver.rank);

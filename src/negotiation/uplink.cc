@@ -7,7 +7,6 @@
 namespace hvd::negotiation {
 namespace {
 
-Status Wrong(const std::string& what) { return {Code::kInternal, what}; }
 Status Twice(const std::string& name) { return Wrong("it marks '" + name + "' twice"); }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string Head() {
          "}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}\n" + kTail;
 }
 
-std::string Quoted(const std::string& text) {
+std::string Escaped(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -169,7 +169,7 @@ void Timeline::RenderEnded(std::string* out) {
     const std::string row = std::to_string(shown.row);
     if (!shown.row_name.empty())
       *out += ",{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":" + std::to_string(PidOf(shown.tensor, out)) +
-              ",\"tid\":" + row + ",\"args\":{\"name\":" + Quoted(shown.row_name) + "}}\n";
+              ",\"tid\":" + row + ",\"args\":{\"name\":" + Escaped(shown.row_name) + "}}\n";
     Render({'X', begin_us, shown.tensor, shown.span.name, "", end_us - begin_us, shown.row}, out);
   }
 }
@@ -208,7 +208,7 @@ int Timeline::PidOf(const std::string& tensor, std::string* out) {
   if (is_new) {
     const std::string pid = std::to_string(it->second);
     *out +=
-        ",{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":" + pid + ",\"args\":{\"name\":" + Quoted(tensor) + "}}\n";
+        ",{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":" + pid + ",\"args\":{\"name\":" + Escaped(tensor) + "}}\n";
     *out +=
         ",{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":" + pid + ",\"args\":{\"sort_index\":" + pid + "}}\n";
   }
@@ -219,7 +219,7 @@ void Timeline::Render(const Event& e, std::string* out) {
   const int pid = PidOf(e.tensor, out);
   *out += std::string(",{\"ph\":\"") + e.phase + "\",\"pid\":" + std::to_string(pid) +
           ",\"tid\":" + std::to_string(e.row) + ",\"ts\":" + std::to_string(e.at_us - start_us_);
-  if (!e.name.empty()) *out += ",\"name\":" + Quoted(e.name);
+  if (!e.name.empty()) *out += ",\"name\":" + Escaped(e.name);
   if (e.phase == 'X') *out += ",\"dur\":" + std::to_string(e.length_us);
   if (e.phase == 'i') *out += ",\"s\":\"g\"";
   if (!e.args.empty()) *out += ",\"args\":" + e.args;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/status.h"
 #include "negotiation/values/rank_set.h"
 #include "negotiation/values/request.h"
 #include "negotiation/values/tally.h"
@@ -21,6 +22,9 @@ namespace hvd::negotiation {
 
 inline constexpr uint8_t kWireVersion = 4;
 inline constexpr size_t kFrameHeaderBytes = 18;
+
+// What is wrong with a record that no rank should send.
+inline Status Wrong(const std::string& what) { return {Code::kInternal, what}; }
 
 // kBeside: what small operations bring, between the leaders of hosts and from a leader down its host. Its records have
 // no kind: id, turn, payloads (of the sender's host, or of all members).

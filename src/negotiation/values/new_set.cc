@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kPrefix = "\x01members.";
 
 // Ascending ranks after the prefix; empty: there is something else.
-RankSet Read(std::string_view name) {
+RankSet ReadMembers(std::string_view name) {
   const char* at = name.data() + kPrefix.size();
   const char* const end = name.data() + name.size();
   RankSet members;
@@ -41,7 +41,7 @@ bool NamesNewSet(std::string_view name) { return name.starts_with(kPrefix); }
 
 RankSet MembersOfNewSet(std::string_view name) {
   if (!NamesNewSet(name)) return {};
-  const RankSet members = Read(name);
+  const RankSet members = ReadMembers(name);
   return NameOfNewSet(members.ToVector()) == name ? members : RankSet();  // "-0" and "01" are read, too
 }
 
