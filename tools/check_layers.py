@@ -1,5 +1,5 @@
-"""Checks that imports and includes follow the arrows of docs/architecture.md, that no files form a circle, and that
-the C++ files of a folder are in its namespace.
+"""Checks that imports and includes follow the arrows of docs/architecture.md, that no files form a circle, that the C++
+files of a folder are in its namespace, and that those of a namespace define nothing twice.
 
 An import inside a function counts like any other. Exit code 1 with one line per offence.
 """
@@ -36,6 +36,13 @@ CPP_WITHIN = {
 }
 # One exception, upward by a value type only: a batch is described before anything executes it.
 CPP_VALUE_HEADERS = {"collective/batch.h"}
+
+# Any other files may be compiled together (UNITY_BUILD): which ones, the next new file changes.
+CPP_COMPILED_ALONE = {"kernels", "lane"}
+_FUNCTION = re.compile(r"^(?:[\w:<>,*&]+ )+[*&]?(\w+)\((.*)\)(?: const)?(?: noexcept)? \{", re.MULTILINE)
+_PARAMETER_NAME = re.compile(r"\s*\w+(?=,|$)")
+_TYPE = re.compile(r"^(?:struct|class|enum class) (\w+).*\{", re.MULTILINE)
+_CONSTANT = re.compile(r"^(?:constexpr|const|thread_local)\b.*? (\w+)(?:\[\w*\])? ?[={]", re.MULTILINE)
 
 # Longest prefix wins. Every part of _net may know who it is, what can fail and how to say so.
 NET_COMMON = {f"horovod._net.{name}" for name in ("failures", "identity", "interfaces", "resources", "secret")}
@@ -229,6 +236,33 @@ def namespace_offences() -> list[str]:
     return found
 
 
+def definitions(text: str) -> set[str]:
+    """What a C++ file defines at its margin: functions with the types of their parameters, constants and types."""
+    functions = {f"{m[1]}({_PARAMETER_NAME.sub('', m[2])})" for m in _FUNCTION.finditer(text)}
+    return functions.union(_TYPE.findall(text), _CONSTANT.findall(text))
+
+
+def twice(texts: Mapping[str, str]) -> list[str]:
+    """Which definitions two files of one namespace have in common.
+
+    Args:
+        texts: of files, by name.
+    """
+    seen: dict[tuple[str, str], str] = {}
+    found = []
+    for name, text in texts.items():
+        for key in sorted((space, what) for space in named_namespaces(text) for what in definitions(text)):
+            other = seen.setdefault(key, name)
+            if other != name:
+                found.append(f"{name}: defines {key[1]} in {key[0]}, as {other} does; they may be compiled together")
+    return found
+
+
+def definition_offences() -> list[str]:
+    paths = [path for path in sorted((ROOT / "src").rglob("*.cc")) if not CPP_COMPILED_ALONE & {*path.parts}]
+    return twice({str(path.relative_to(ROOT)): path.read_text() for path in paths})
+
+
 def layer_of(module: str) -> str:
     parts = module.split(".")
     while ".".join(parts) not in PYTHON:
@@ -302,7 +336,8 @@ def circles() -> list[str]:
 
 
 def main() -> int:
-    offences = cpp_offences() + cpp_offences_within() + namespace_offences() + python_offences() + circles()
+    offences = cpp_offences() + cpp_offences_within() + namespace_offences() + definition_offences()
+    offences += python_offences() + circles()
     print("\n".join(offences) or "layers: every arrow points down, no circle, every file in its namespace")
     return 1 if offences else 0
 

@@ -1,4 +1,4 @@
-"""The checks of folders find one that is too full, and an include or an import that points up."""
+"""The checks of folders find one that is too full, an include or an import that points up, and names that clash."""
 
 from __future__ import annotations
 
@@ -68,6 +68,23 @@ def test_an_include_that_points_up_is_found(name: str, included: str, allowed: b
 )
 def test_an_import_that_points_up_is_found(module: str, name: str, allowed: bool) -> None:
     assert check_layers.may_import(f"horovod.{module}", f"horovod.{name}") == allowed
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "found"),
+    [
+        ("int Read(const char* a) {\n", "bool Read(const char* b) {\n", "Read(const char*)"),
+        ("int Read(int a) {\n", "int Read(long a) {\n", ""),
+        ("struct Place {\n", "class Place final : public Base {\n", "Place"),
+        ("constexpr int kMost = 3;\n", "constexpr size_t kMost[] = {1, 2};\n", "kMost"),
+        ("  int Read(int a) {\n", "  int Read(int a) {\n", ""),  # members
+    ],
+)
+def test_what_two_files_define_is_found(one: str, other: str, found: str) -> None:
+    texts = {"one.cc": f"namespace hvd::engine {{\n{one}", "other.cc": f"namespace hvd::engine {{\n{other}"}
+    offences = check_layers.twice(texts)
+    assert [line.split(",")[0] for line in offences] == ([f"other.cc: defines {found} in hvd::engine"] if found else [])
+    assert not check_layers.twice({**texts, "other.cc": f"namespace hvd::backend {{\n{other}"})
 
 
 def test_every_folder_has_its_place() -> None:
