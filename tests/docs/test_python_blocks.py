@@ -17,7 +17,14 @@ from horovod._core.frameworks import FRAMEWORKS
 
 BLOCKS = [block for page in PAGES for block in page.blocks("python")]
 # What `hvd` is on pages whose blocks do not import it under that name; on all others it is horovod.torch.
-_MODULES = {"docs/tensorflow-data-service.md": "horovod.tensorflow", "docs/scripts.md": "horovod.keras"}
+_MODULES = {
+    "docs/jax-libraries.md": "horovod.jax",
+    "docs/jax-operations.md": "horovod.jax",
+    "docs/keras-2.md": "horovod.keras",
+    "docs/keras-optimizer.md": "horovod.keras",
+    "docs/scripts.md": "horovod.keras",
+    "docs/tensorflow-data-service.md": "horovod.tensorflow",
+}
 _HEAVY = (*(name for name in FRAMEWORKS if name != "numpy"), "tf_keras", "optax")
 _APART = ("mxnet", "pyspark")  # environments of their own have them
 _ESTIMATORS = re.compile(r"\bhorovod\.spark\.(?:torch|keras)\b")  # which look pyspark up when they are asked for
