@@ -1,8 +1,8 @@
-"""Ranks that leave a job on several hosts one after the other, while another rank does something else."""
+"""Ranks that leave a job while others do something else."""
 
 from __future__ import annotations
 
-from jobs import on_hosts, run
+from jobs import horovodrun, on_hosts, run
 
 # Rank 0 sleeps while two things come to it at once: the end of its connection to rank 1, which has left, and the
 # goodbye of rank 2. A child of rank 1 holds the connection until then.
@@ -101,3 +101,36 @@ def test_what_comes_later_than_the_end_of_the_root_is_waited_for() -> None:
 def test_a_goodbye_that_comes_with_the_end_of_another_connection_is_heard() -> None:
     ended = run(on_hosts((1, 1, 1), "-c", _AT_ONCE), patience_s=30)
     assert ended.code == 0 and [event["took_s"] < 2 for event in ended.of("left")] == [True], str(ended)
+
+
+_SETS = """
+import numpy as np
+import horovod.numpy as hvd
+from horovod._core.life.process_sets import of_members
+from jobs.report import report
+hvd.init(process_sets="dynamic")
+if hvd.rank() < 2:
+    made = of_members([0, 1])
+hvd.barrier()
+if hvd.rank() == 2:
+    hvd.shutdown()
+    raise SystemExit
+try:
+    while True:
+        hvd.barrier()
+except hvd.HorovodInternalError:
+    pass
+assert hvd.allreduce(np.ones(1), op=hvd.Sum, process_set=made)[0] == 2
+for make in (of_members, hvd.add_process_set):
+    try:
+        make([hvd.rank()])
+    except hvd.HorovodInternalError as error:
+        report("refused", text=str(error))
+"""
+
+
+def test_sets_are_made_before_a_rank_leaves_and_go_on_without_it() -> None:
+    done = run(horovodrun(3, "-c", _SETS))
+    texts = [event["text"] for event in done.of("refused")]
+    assert done.code == 0 and len(texts) == 4, str(done)
+    assert all("rank 2 has shut down" in text and "before the first of them" in text for text in texts), texts

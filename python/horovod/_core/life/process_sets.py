@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, Final, Optional, Union
 
-from horovod._core.errors import InvalidArgumentError
+from horovod._core.errors import InvalidArgumentError, ShutdownError
 from horovod._core.life import communicators, session, waiting
 
 __all__ = ["ProcessSet", "add_process_set", "global_process_set", "of_members", "remove_process_set"]
@@ -146,8 +146,7 @@ def of_members(ranks: Sequence[int]) -> ProcessSet:
     for process_set in _registered:
         if process_set.ranks == members.ranks:
             return process_set
-    handle = current.engine.process_set_add(members.ranks or (), by_members=True)
-    members.process_set_id = waiting.finish(current.engine, handle, value=True)
+    members.process_set_id = _agreed(current, members.ranks or (), by_members=True)
     _registered.append(members)
     session.renew_stamp()
     return members
@@ -208,9 +207,20 @@ def _register_ranks(process_set: ProcessSet) -> None:
             f"A process set needs one or more ranks from 0 to {current.size - 1}. Received: {ranks or 'none'}."
         )
     # Whether it exists already is not asked here: a rank may not have heard yet of a set that its members registered.
-    process_set.process_set_id = waiting.finish(current.engine, current.engine.process_set_add(ranks), value=True)
+    process_set.process_set_id = _agreed(current, ranks, by_members=False)
     _registered.append(process_set)
     session.renew_stamp()
+
+
+def _agreed(current: session.Session, ranks: Sequence[int], by_members: bool) -> int:
+    """The number of a new set. The core agrees upon it as upon an operation of all ranks."""
+    try:
+        return waiting.finish(current.engine, current.engine.process_set_add(ranks, by_members), value=True)
+    except ShutdownError as error:
+        raise ShutdownError(
+            f"The process set of {listed(ranks)} cannot be made: {error}. A set or group is made while all ranks of "
+            "the job are there; make it before the first of them shuts down."
+        ) from error
 
 
 def on_init(size: int) -> None:
