@@ -67,6 +67,9 @@ PyMethodDef methods[] = {
     {"submit_in_place", AsMethod(SubmitInPlace), METH_FASTCALL,
      "submit_in_place(key, tensor): submits the key's operation in place. The number of the flight; None: no entry "
      "fits."},
+    {"submit_into", AsMethod(SubmitInto), METH_FASTCALL,
+     "submit_into(key, tensor, output, finisher): submits the key's operation, whose result goes into another tensor. "
+     "The number of the flight; None: no entry fits."},
     {"start_each", AsMethod(StartEach), METH_FASTCALL,
      "start_each(entries, tensors, started): the same of entries that are in no table, a tensor each. Appends the "
      "flights to the list `started`, up to the first that does not fit."},

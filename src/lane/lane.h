@@ -40,6 +40,7 @@ PyObject* RunInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
 PyObject* RunAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
 PyObject* RunPlaced(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
 PyObject* SubmitInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
+PyObject* SubmitInto(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
 PyObject* StartEach(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
 PyObject* StartAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n);
 

@@ -51,6 +51,25 @@ PyObject* SubmitInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n
   return flight ? File(lane.flights(), flight.get()) : Turn::Declined(Py_None);
 }
 
+PyObject* SubmitInto(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
+  if (!WantArguments(4, n)) return nullptr;
+  const Lane& lane = AsLane(self);
+  PyObject *tensor = arguments[1], *output = arguments[2];
+  Turn turn(lane, Find(lane.terms, arguments[0]), 1);
+  if (!turn.usable() || !turn.Aim(0, tensor)) return Turn::Declined(Py_None);
+  hvd_op& op = turn.op();
+  const int64_t elements = reinterpret_cast<Entry*>(turn.entry())->placed_elements;
+  op.output = lane.reader.AddressIf(output, {op.place, op.dtype, 0, nullptr, elements});
+  Ref keep = Ref::Own(op.output == nullptr ? nullptr : PyTuple_Pack(2, tensor, output));
+  if (!keep) return Turn::Declined(Py_None);
+  Ref flight = turn.Submit(false, keep.get(), output);
+  if (!flight) return nullptr;
+  Ref filed =
+      Ref::Own(PyObject_SetAttrString(flight.get(), "finisher", arguments[3]) < 0 ? nullptr
+                                                                                  : File(lane.flights(), flight.get()));
+  return filed.Release();
+}
+
 PyObject* StartEach(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (!WantArguments(3, n)) return nullptr;
   PyObject *entries = arguments[0], *tensors = arguments[1], *started = arguments[2];

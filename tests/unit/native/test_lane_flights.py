@@ -189,6 +189,25 @@ def test_a_tensor_that_does_not_fit_is_left_to_python(setting: Setting) -> None:
     assert not setting.engine.submitted and not call.busy
 
 
+def test_a_result_goes_into_another_tensor(setting: Setting) -> None:
+    setting.calls["key"] = call = Call(setting.engine)
+    call.placed_elements = 4
+    tensor, output = np.zeros(3, np.float32), np.zeros((2, 2), np.float32)
+    number = setting.lane.submit_into("key", tensor, output, len)
+    flight = setting.filed[number]
+    assert setting.engine.submitted == [[(tensor.ctypes.data, output.ctypes.data)]] and not call.busy
+    assert flight.keep[0] is tensor and flight.keep[1] is output and flight.finisher is len and flight.handle == 100
+    # Another number of elements, another type, and an input of another form.
+    for one, other in ((tensor, tensor), (tensor, output.astype(np.float64)), (output, output)):
+        assert setting.lane.submit_into("key", one, other, len) is None
+    assert setting.lane.submit_into("unknown", tensor, output, len) is None
+    assert len(setting.engine.submitted) == 1 and not call.busy
+    setting.engine.status = 7
+    with pytest.raises(Refused):
+        setting.lane.submit_into("key", tensor, output, len)
+    flight.handle = 0
+
+
 def test_entries_of_no_table(setting: Setting) -> None:
     tensors = arrays(3)
     flights = start(setting, [Call(setting.engine) for _ in tensors], tensors)

@@ -22,6 +22,7 @@ from horovod._native.lane import FlightTable, LaneFlight
 
 __all__ = [
     "BRIEF_S",
+    "DONE",
     "Pending",
     "abandon",
     "add",
@@ -41,7 +42,7 @@ __all__ = [
 Finisher = Callable[[session.Session, int], Any]
 
 
-_DONE: Final = 0  # instead of an engine handle: released, or never given out (a group without tensors)
+DONE: Final = 0  # instead of an engine handle: released, or never given out (a group without tensors)
 _abandoned: Final[list[Pending]] = []  # nobody waits for them any more
 
 
@@ -51,7 +52,7 @@ class Pending(LaneFlight):
 
     Attributes:
         session: where it was submitted.
-        handle: the engine's number; _DONE when the engine has forgotten it, and `result` is all that is left.
+        handle: the engine's number; DONE when the engine has forgotten it, and `result` is all that is left.
         what: "allreduce 'layer1.weight'", for messages.
         keep: everything that the engine may still read or write.
         result: what `synchronize` returns, unless there is a `finisher`.
@@ -121,13 +122,13 @@ def drop(number: int) -> None:
 def leave(number: int) -> None:
     """Forgets an operation that may be under way; its tensors live until it has ended. Nobody asks for its result."""
     pending = _table.pop(number, None)
-    if pending is not None and pending.handle != _DONE and pending.session is session.current:
+    if pending is not None and pending.handle != DONE and pending.session is session.current:
         abandon(pending)
 
 
 def done(result: Any) -> Pending:
     """An operation that is done already: a group without tensors."""
-    return Pending(session.require(), _DONE, "", None, result)
+    return Pending(session.require(), DONE, "", None, result)
 
 
 def poll(handle: int) -> bool:
@@ -140,7 +141,7 @@ def poll(handle: int) -> bool:
     if pending is None:
         _require_given("poll", handle)
         return True
-    if pending.handle == _DONE or pending.session is not session.current:
+    if pending.handle == DONE or pending.session is not session.current:
         return True
     return pending.session.engine.poll(pending.handle) != IN_PROGRESS
 
@@ -223,7 +224,7 @@ def finish_all(pendings: Sequence[Pending]) -> bool:
     if status != OK:
         return False
     for pending in pendings:
-        pending.handle = _DONE
+        pending.handle = DONE
     return True
 
 
@@ -237,7 +238,7 @@ def end_within(pendings: Sequence[Pending], timeout_s: float) -> bool:
     valid."""
     deadline = time.monotonic() + timeout_s
     for pending in pendings:
-        if pending.handle == _DONE or pending.session is not session.current:
+        if pending.handle == DONE or pending.session is not session.current:
             continue
         status = IN_PROGRESS
         while status == IN_PROGRESS:  # a signal ends a wait early
@@ -257,7 +258,7 @@ def _ends_by_release(pending: Pending) -> bool:
 def _wait(pending: Pending) -> int:
     """The status of the operation; when it is OK and nothing has to be fetched, the engine's handle is released."""
     number = pending.handle
-    if number == _DONE:
+    if number == DONE:
         return OK
     owner = pending.session
     if owner is not session.current:
@@ -269,13 +270,13 @@ def _wait(pending: Pending) -> int:
         status = owner.engine.finish(number, waiting.SLICE_S)
     # Unknown: another thread was faster, or a signal handler raised just after the release.
     if status in (OK, UNKNOWN_HANDLE):
-        pending.handle = _DONE
+        pending.handle = DONE
         return OK
     return status
 
 
 def _take(pending: Pending, status: int) -> Any:
-    if pending.handle == _DONE:
+    if pending.handle == DONE:
         return pending.result
     engine = pending.session.engine
     error = None if status == OK else engine.error(status)
@@ -285,7 +286,7 @@ def _take(pending: Pending, status: int) -> Any:
         return pending.result if pending.finisher is None else pending.finisher(pending.session, pending.handle)
     finally:
         engine.release(pending.handle)
-        pending.handle = _DONE
+        pending.handle = DONE
 
 
 def abandon(*pendings: Pending) -> None:
@@ -303,15 +304,15 @@ def forget_finished() -> None:
                 _abandoned.remove(pending)
             if pending.session is session.current:
                 pending.session.engine.release(pending.handle)
-            pending.handle = _DONE
+            pending.handle = DONE
 
 
 def forget_all() -> None:
     """After a shutdown: the engine holds no tensor any more. Numbers in users' hands stay known, so that waiting for
     one says what happened."""
     for pending in _abandoned:
-        pending.handle = _DONE
+        pending.handle = DONE
     _abandoned.clear()
     for pending in list(_table.values()):
-        if pending.handle != _DONE:
+        if pending.handle != DONE:
             pending.keep = pending.result = pending.finisher = None

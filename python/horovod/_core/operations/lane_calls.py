@@ -137,16 +137,27 @@ class LaneCalls:
         return len(self._table)
 
     def remember(
-        self, key: Hashable, call: Call, located: Located, members: Sequence[abi.HvdOp], rows: int = -1
+        self,
+        key: Hashable,
+        call: Call,
+        located: Located,
+        members: Sequence[abi.HvdOp],
+        rows: int = -1,
+        elements: int = 0,
     ) -> None:
-        """Keeps a call that has been submitted for tensors of the same form, where the lane can repeat it. rows: of the
-        result of a single one, if it is of another shape."""
+        """Keeps a call that has been submitted for tensors of the same form, where the lane can repeat it.
+
+        Args:
+            rows: of the result of a single one, if it is of another shape.
+            elements: of the tensor that it goes to, if the caller gives one.
+        """
         terms = self._adapter.lane_terms
         if self.lane is None or terms is None or located.copied:
             return
         if located.on_gpu and rows >= 0:  # the core allocates the result there
             return
         entry = LaneCall(call, members)
+        entry.placed_elements = elements
         if rows >= 0 and len(members) == 1:
             (tensor,) = located.tensors
             shape = (rows, *self._adapter.shape(tensor)[1:])

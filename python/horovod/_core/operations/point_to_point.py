@@ -57,14 +57,14 @@ class PointToPoint(TensorOperations):
         and yields it."""
         return handles.add(self._start(SEND, self._taken(tensor), (to_rank, name, process_set)))
 
-    def begin_send(self, tensor: Any, to_rank: int, process_set: ProcessSet, at_once: bool) -> int:
-        """Starts `send`, and copies what that copies. Returns a handle, which has ended already where it has copied.
+    def begin_send(self, tensor: Any, to_rank: int, process_set: ProcessSet, at_once: bool) -> handles.Pending:
+        """Starts `send`, and copies what that copies. What it returns is done already where it has copied.
 
         Args:
             at_once: where it cannot copy, it does not wait for a slice of time either, and takes longer to begin.
         """
         arguments = (to_rank, None, process_set)
-        return handles.add(self._start(SEND, self._taken(tensor), arguments, waits=True, at_once=at_once))
+        return self._start(SEND, self._taken(tensor), arguments, waits=True, at_once=at_once)
 
     def recv(
         self, tensor: Any, from_rank: int, name: Optional[str] = None, process_set: ProcessSet = global_process_set

@@ -32,8 +32,9 @@ class TensorOperations:
         lane_in_place: repeats an operation in place: (key, tensor), False if there is none.
         lane_placed: repeats one whose result is probably as long as the last one: it, or None.
         lane_submit: submits one in place once more: a handle for users, None if there is none.
-        lane_each: the same of `LaneCall`s that are in no table, a tensor each: (calls, tensors, started). Appends a
-            `handles.Pending` for each to `started`, up to the first that does not fit.
+        lane_into: submits one whose result goes into another tensor: (key, tensor, output, finisher); the same answers.
+        lane_each: submits in place what is in `LaneCall`s that are in no table, a tensor each: (calls, tensors,
+            started). Appends a `handles.Pending` for each to `started`, up to the first that does not fit.
     """
 
     def __init__(self, adapter: Adapter) -> None:
@@ -43,6 +44,7 @@ class TensorOperations:
         lane = self.lane_calls.lane
         self.lane_in_place: Callable[..., Any] = _no_lane if lane is None else lane.run_in_place
         self.lane_submit: Callable[..., Any] = _no_lane if lane is None else lane.submit_in_place
+        self.lane_into: Callable[..., Any] = getattr(lane, "submit_into", _no_lane)  # one built before has none
         self.lane_each: Callable[..., Any] = _no_lane if lane is None else lane.start_each
         self.lane_placed: Callable[..., Any] = _no_lane if lane is None else lane.run_placed
         # The result is of the tensor's form: it, or None; the same for groups, in place or not: a Pending, or None.

@@ -13,10 +13,12 @@ import torch
 
 import horovod.torch as hvd
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError, UnsupportedError
-from horovod._core.life.engine_port import ALLTOALL
+from horovod._core.life import handles
+from horovod._core.life.engine_port import ALLGATHER, ALLTOALL
 from horovod.torch.collectives.operators import collectives
 from horovod.torch.distributed.calls import GroupCalls
 from horovod.torch.distributed.operands import (
+    apart,
     cut,
     flat,
     forms_of,
@@ -58,7 +60,20 @@ class Movements(GroupCalls):
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
         """Fills each rank's tensor with those of all, one after the other. Collective."""
-        return self._gather_all("all_gather_single", [[output]], [given], [output], opts)
+        with self._refusing("all_gather_single", ALLGATHER):
+            sent, into, copy_back = apart("all_gather_single", given, output)
+        whole = sent.numel() * self.size()
+
+        def submit(name: str) -> int:
+            return collectives.begin_into(ALLGATHER, sent, into, name, self._set)
+
+        def finish(come: int) -> None:
+            require_sizes("all_gather_single", [whole, come // sent.element_size()], [into.numel()] * 2)
+            if copy_back is not None:
+                copy_back(come)
+
+        call = (sent.dtype, into.numel())
+        return self._start("all_gather_single", call, submit, [output], finish, getattr(opts, "timeout", None))
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None
@@ -116,8 +131,18 @@ class Movements(GroupCalls):
         with self._refusing("all_to_all_single", ALLTOALL):
             sizes = self._elements(given, input_split_sizes)
             expected = self._elements(output, output_split_sizes)
-        sent = flat(given)
-        return self._exchange("all_to_all_single", [output], sent, sizes, expected, sent.dtype, [output], opts)
+            sent, into, copy_back = apart("all_to_all_single", given, output)
+        splits = sizes if len(set(sizes)) > 1 else None
+
+        def submit(name: str) -> int:
+            return collectives.begin_into(ALLTOALL, sent, into, name, self._set, splits)
+
+        def finish(come: list[int]) -> None:
+            require_sizes("all_to_all_single", come, expected)
+            if copy_back is not None:
+                copy_back(come)
+
+        return self._start("all_to_all_single", sent.dtype, submit, [output], finish, getattr(opts, "timeout", None))
 
     alltoall_base = all_to_all_single
 
@@ -142,10 +167,13 @@ class Movements(GroupCalls):
         # The last send for whose copy there was no room; after it has been received there is.
         is_full = self._uncopied is not None and not self._uncopied.is_completed()
         try:
-            handle = collectives.begin_send(sent, to_rank, self._set, at_once=is_full)
+            pending = collectives.begin_send(sent, to_rank, self._set, at_once=is_full)
         except HorovodInternalError as error:
             return EndedWork(what, tensors, error)
-        work = CallWork(handle, what, tensors, None, self._timeout_s)
+        if pending.handle == handles.DONE:
+            self._uncopied = None
+            return EndedWork(what, tensors)
+        work = CallWork(handles.add(pending), what, tensors, None, self._timeout_s)
         self._uncopied = None if work.is_completed() else work
         return work
 
@@ -166,8 +194,11 @@ class Movements(GroupCalls):
     def _elements(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """Of each rank's rows."""
         rows = tensor.shape[0] if tensor.dim() else 1
-        width = real(tensor).numel() // rows if rows else 0
-        return [split * width for split in split_sizes("all_to_all_single", rows, splits, self.size())]
+        elements, size = real(tensor).numel(), len(self._ranks)
+        if not splits and rows % size == 0:
+            return [elements // size] * size
+        width = elements // rows if rows else 0
+        return [split * width for split in split_sizes("all_to_all_single", rows, splits, size)]
 
     def _gather_all(
         self,

@@ -16,6 +16,7 @@ from horovod._core.operations import reduce_ops
 from horovod.torch.adapter import adapter
 
 __all__ = [
+    "apart",
     "cut",
     "flat",
     "forms_of",
@@ -37,7 +38,7 @@ _OPS = (
 )
 
 
-def reduce_op(op: Any, tensors: Sequence[torch.Tensor]) -> int:
+def reduce_op(op: Any, tensors: Sequence[torch.Tensor]) -> reduce_ops.ReduceOp:
     """The core's operation for one of torch.distributed.
 
     Raises:
@@ -61,7 +62,9 @@ def real(tensor: torch.Tensor) -> torch.Tensor:
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor's elements in one dimension; a copy where they do not lie one after the other."""
-    return adapter.contiguous(real(tensor)).reshape(-1)
+    one = real(tensor)
+    one = one.detach() if adapter.is_contiguous(one) else adapter.contiguous(one)
+    return one if one.dim() == 1 else one.reshape(-1)
 
 
 def forms_of(tensors: Sequence[torch.Tensor]) -> Hashable:
@@ -87,6 +90,24 @@ def in_place(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], Optio
             _fill(tensor, one)
 
     return given, finish
+
+
+def apart(
+    what: str, given: torch.Tensor, output: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, Optional[Callable[[Any], None]]]:
+    """What the core reads, in one dimension; what it writes, which shares no memory with that; and what copies this
+    into the output; None: it is the same memory.
+
+    Raises:
+        InvalidArgumentError: they have different dtypes.
+    """
+    sent, ((into,), finish) = flat(given), in_place([output])
+    if sent.dtype != into.dtype:
+        raise InvalidArgumentError(f"{what}: the tensors have one dtype. Received: {given.dtype} and {output.dtype}.")
+    begin, into_begin = sent.data_ptr(), into.data_ptr()
+    if begin < into_begin + into.nbytes and into_begin < begin + sent.nbytes:
+        sent = sent.clone()
+    return sent, into, finish
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -10,8 +10,19 @@ import torch
 import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life.engine_port import ALLREDUCE, REDUCESCATTER
+from horovod.torch.collectives.operators import collectives
 from horovod.torch.distributed.calls import GroupCalls
-from horovod.torch.distributed.operands import cut, flat, forms_of, in_place, joined, real, reduce_op
+from horovod.torch.distributed.operands import (
+    apart,
+    cut,
+    flat,
+    forms_of,
+    in_place,
+    joined,
+    real,
+    reduce_op,
+    require_sizes,
+)
 from horovod.torch.distributed.works import CallWork
 
 __all__ = ["Reductions"]
@@ -80,7 +91,22 @@ class Reductions(GroupCalls):
 
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> CallWork:
         """Combines the ranks' tensors and leaves each rank an equal part of them. Collective."""
-        return self._scatter([output], [flat(given)], opts, [output])
+        with self._refusing("reduce_scatter", REDUCESCATTER):
+            op = reduce_op(_op_of(opts), [output])
+            sent, into, copy_back = apart("reduce_scatter", given, output)
+            rows = self._rows(sent)
+        if op not in (hvd.Sum, hvd.Average):
+            return self._scatter([output], [sent], opts, [output])
+
+        def submit(name: str) -> int:
+            return collectives.begin_into(REDUCESCATTER, rows, into, name, self._set, op)
+
+        def finish(come: int) -> None:
+            require_sizes("reduce_scatter", [come // into.element_size()], [into.numel()])
+            if copy_back is not None:
+                copy_back(come)
+
+        return self._start("reduce_scatter", (op, forms_of([rows])), submit, [output], finish, _timeout_of(opts))
 
     def reduce_scatter_single_coalesced(
         self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: Any = None

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from horovod._core.errors import CollectiveTimeoutError, MismatchError
-from horovod._core.life import handles
+from horovod._core.life import handles, waiting
 
 __all__ = ["CallWork", "EndedWork", "seconds_of"]
 
@@ -134,6 +134,12 @@ class CallWork(dist.Work):
 
     def ends_within(self, timeout_s: float) -> bool:
         """Takes the result if it comes within some seconds; True if it has been taken."""
+        if self._finish is None and timeout_s >= waiting.SLICE_S:
+            begun = time.monotonic()
+            if handles.finish_quickly(self._handle) is not None:
+                self._end(lambda: None)
+                return True
+            timeout_s -= time.monotonic() - begun
         pending = handles.open_handles.get(self._handle)
         if pending is not None and not handles.end_within([pending], timeout_s):
             return False
@@ -197,10 +203,25 @@ class EndedWork(CallWork):
         error: why it could not be made; None: it has ended well.
     """
 
+    # What CallWork's constructor sets; one of these is made for each small send.
+    _owner = _ended = _future = _finish = None
+    _is_over = True
+    _lock = threading.Lock()
+
     def __init__(self, what: str, result: Any, error: Optional[Exception] = None) -> None:
-        super().__init__(0, what, result, None, 0.0)
+        dist.Work.__init__(self)
+        self._what = what
+        self._result = result
         self._error = error
-        self._is_over = True
+
+    def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
+        """Does not wait."""
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def __del__(self) -> None:
+        """Nothing is under way."""
 
 
 class _Watcher:

@@ -41,12 +41,15 @@ def both_ways(call, *tensors):
 
 
 def expect_equal(call, *tensors):
+    """On more than two ranks gloo adds in another order."""
     ours, theirs = both_ways(call, *tensors)
+    same = torch.equal if dist.get_world_size() == 2 else torch.testing.assert_close
     for one, other in zip(ours, theirs):
-        assert torch.equal(one, other), (call, one, other)
+        assert same(one, other) is not False, (call, one, other)
 
 
 def case_reductions_as_gloo():
+    rank, ranks = dist.get_rank(), dist.get_world_size()
     for dtype in DTYPES:
         expect_equal(dist.all_reduce, own(5, 3, dtype=dtype))
         at_root, everywhere = own(4, dtype=dtype), own(4, dtype=dtype)
@@ -55,17 +58,20 @@ def case_reductions_as_gloo():
         assert torch.equal(at_root, everywhere if dist.get_rank() == 1 else own(4, dtype=dtype))
     for op in (dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
         expect_equal(lambda t, op=op, **to: dist.all_reduce(t, op, **to), own(7))
-        expect_equal(lambda out, t, op=op, **to: dist.reduce_scatter_tensor(out, t, op, **to), torch.zeros(3), own(6))
+        expect_equal(
+            lambda out, t, op=op, **to: dist.reduce_scatter_tensor(out, t, op, **to), torch.zeros(3), own(3 * ranks)
+        )
     for odd in (torch.zeros(0), own(4, 6).t(), own(6)[::2]):
         expect_equal(dist.all_reduce, odd)
-    expect_equal(lambda out, t, **to: dist.reduce_scatter_tensor(out, t, **to), torch.zeros(2, 3), own(4, 3))
-    uneven = [torch.ones(2), torch.ones(3)]
-    out = torch.zeros(2 + dist.get_rank())
-    dist.reduce_scatter(out, uneven)
-    assert out.tolist() == [2.0] * (2 + dist.get_rank())
-    mean = own(4)
+    expect_equal(lambda out, t, **to: dist.reduce_scatter_tensor(out, t, **to), torch.zeros(2, 3), own(2 * ranks, 3))
+    out = torch.zeros(2 + rank)
+    dist.reduce_scatter(out, [torch.ones(2 + each) for each in range(ranks)])
+    assert out.tolist() == [float(ranks)] * (2 + rank)
+    mean, part = own(4), torch.zeros(1)
     dist.all_reduce(mean, dist.ReduceOp.AVG)
     assert torch.equal(mean, hvd.allreduce(own(4)))
+    dist.reduce_scatter_single(part, torch.full((ranks,), float(rank)), dist.ReduceOp.AVG)
+    assert part.item() == (ranks - 1) / 2
 
 
 def case_movements_as_gloo():
@@ -74,32 +80,59 @@ def case_movements_as_gloo():
         for tensor in (own(5, 3, dtype=dtype), own(6, dtype=dtype)[::2]):
             expect_equal(lambda t, **to: dist.broadcast(t, 1, **to), tensor)
         expect_equal(
-            lambda a, b, t, **to: dist.all_gather([a, b], t, **to),
-            *(torch.zeros(2, 3, dtype=dtype) for _ in range(2)),
+            lambda *parts, **to: dist.all_gather(list(parts[:-1]), parts[-1], **to),
+            *(torch.zeros(2, 3, dtype=dtype) for _ in range(size)),
             own(2, 3, dtype=dtype),
         )
-    expect_equal(lambda out, t, **to: dist.all_gather_single(out, t, **to), torch.zeros(4, 3), own(2, 3))
-    expect_equal(lambda out, t, **to: dist.all_to_all_single(out, t, **to), torch.zeros(4, 3), own(4, 3))
+        for rows in (2, 0):
+            out, whole = torch.zeros(rows * size, 3, dtype=dtype), own(rows * size, 3, dtype=dtype)
+            expect_equal(lambda out, t, **to: dist.all_gather_single(out, t, **to), out, own(rows, 3, dtype=dtype))
+            expect_equal(lambda out, t, **to: dist.all_to_all_single(out, t, **to), out, whole)
+            expect_equal(
+                lambda out, t, **to: dist.all_gather_single(out, t, **to), out.t().contiguous().t(), whole[:rows]
+            )
     expect_equal(
-        lambda out, t, **to: dist.scatter(out, [t, t + 1] if rank == 0 else None, 0, **to), torch.zeros(3), own(3)
+        lambda out, t, **to: dist.scatter(out, [t + to_rank for to_rank in range(size)] if rank == 0 else None, **to),
+        torch.zeros(3),
+        own(3),
     )
     gathered = [torch.zeros(3) for _ in range(size)]
     dist.gather(own(3), gathered if rank == 1 else None, 1)
-    assert rank == 0 or torch.equal(gathered[rank], own(3))
-    uneven = [torch.zeros(1), torch.zeros(4)]
+    assert rank != 1 or torch.equal(gathered[rank], own(3))
+    uneven = [torch.zeros(1 + 3 * each) for each in range(size)]
     dist.all_gather(uneven, torch.full((1 + 3 * rank,), float(rank)))
-    assert uneven[0].tolist() == [0.0] and uneven[1].tolist() == [1.0] * 4
-    # Rank r sends r + 1 rows to rank 0 and one to rank 1.
-    received = torch.zeros(3 if rank == 0 else 2)
-    dist.all_to_all_single(received, own(rank + 2), [1, 2] if rank == 0 else [1, 1], [rank + 1, 1])
-    lists = [torch.zeros(2), torch.zeros(1)] if rank == 0 else [torch.zeros(3), torch.zeros(2)]
-    sent = (
-        [torch.full((2,), 1.0), torch.full((3,), 2.0)] if rank == 0 else [torch.full((1,), 3.0), torch.full((2,), 4.0)]
-    )
-    dist.all_to_all(lists, sent)
-    assert [one.tolist() for one in lists] == ([[1.0] * 2, [3.0]] if rank == 0 else [[2.0] * 3, [4.0] * 2])
+    assert [one.tolist() for one in uneven] == [[float(each)] * (1 + 3 * each) for each in range(size)]
+    # Rank r sends r + 1 rows of its number to rank 0, and one to each other.
+    numbers, rest = [float(each) for each in range(size)], [1] * (size - 1)
+    expected = [each for each in range(size) for _ in range(each + 1)] if rank == 0 else list(range(size))
+    received, sent = torch.zeros(len(expected)), torch.full((rank + size,), float(rank))
+    come = list(range(1, size + 1)) if rank == 0 else [1] * size
+    for _ in range(3):
+        dist.all_to_all_single(received.zero_(), sent, come, [rank + 1, *rest])
+        assert received.tolist() == expected
+    lists = [torch.zeros(rank + each + 1) for each in range(size)]
+    dist.all_to_all(lists, [torch.full((rank + each + 1,), numbers[rank]) for each in range(size)])
+    assert [one.tolist() for one in lists] == [[numbers[each]] * (rank + each + 1) for each in range(size)]
     dist.barrier()
     dist.barrier(async_op=True).wait()
+
+
+def case_outputs_that_share_memory_with_inputs():
+    """As FSDP2 gathers; and neither may be of another dtype."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for step in range(3):
+        whole = torch.full((ranks * 1000,), -1.0)
+        own_part = whole[rank * 1000 :][:1000].fill_(rank + step)
+        dist.all_gather_single(whole, own_part)
+        assert whole.view(ranks, 1000).tolist() == [[float(each + step)] * 1000 for each in range(ranks)]
+        dist.all_gather_single(whole, whole[:1000].fill_(rank))
+        assert whole[::1000].tolist() == list(range(ranks))
+        dist.reduce_scatter_single(own_part, whole)
+        assert own_part.tolist() == [float(ranks * rank)] * 1000
+        dist.all_to_all_single(whole, whole.fill_(rank))
+        assert whole[::1000].tolist() == list(range(ranks))
+    for call in (dist.all_gather_single, dist.reduce_scatter_single):
+        expect_raises(InvalidArgumentError, lambda call=call: call(torch.zeros(1), torch.ones(1).int()), "one dtype")
 
 
 def case_objects():
@@ -116,24 +149,25 @@ def case_coalesced():
         tensors = [own(3), own(4, 2)]
         for tensor in tensors:
             dist.all_reduce(tensor)
-    outputs = [torch.zeros(4), torch.zeros(6)]
+    ranks = dist.get_world_size()
+    outputs = [torch.zeros(2 * ranks), torch.zeros(3 * ranks)]
     with dist._coalescing_manager(async_ops=True) as works:
         for output, given in zip(outputs, (own(2), own(3))):
             dist.all_gather_single(output, given)
     works.wait()
     parts = [torch.zeros(1), torch.zeros(2)]
     with dist._coalescing_manager():
-        for part, given in zip(parts, (torch.ones(2), torch.ones(4))):
+        for part, given in zip(parts, (torch.ones(ranks), torch.ones(2 * ranks))):
             dist.reduce_scatter_single(part, given)
     with gloo() as group:
         for tensor, given in zip(tensors, (own(3), own(4, 2))):
             dist.all_reduce(given, group=group)
-            assert torch.equal(tensor, given)
-    assert torch.equal(outputs[0][2 * dist.get_rank() :][:2], own(2)) and parts[1].tolist() == [2.0, 2.0]
+            torch.testing.assert_close(tensor, given)
+    assert torch.equal(outputs[0][2 * dist.get_rank() :][:2], own(2)) and parts[1].tolist() == [float(ranks)] * 2
 
 
 def case_send_and_recv():
-    other = 1 - dist.get_rank()
+    other = dist.get_rank() ^ 1
     received = torch.zeros(4)
     dist.send(own(4), other)  # small: both may send first
     dist.recv(received, other)
@@ -156,7 +190,7 @@ def case_send_and_recv():
 
 def case_more_small_sends_than_are_copied():
     """Both ranks begin theirs before either receives; 256 of them fill the room for copies."""
-    other = 1 - dist.get_rank()
+    other = dist.get_rank() ^ 1
     sent = [torch.full((1 << 14,), float(number)) for number in range(300)]
     works = [dist.isend(tensor, other) for tensor in sent]
     dist.barrier()
@@ -208,13 +242,13 @@ def case_tensors_over_a_mesh():
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     sharded = distribute_tensor(torch.arange(8.0).reshape(4, 2), mesh, [Shard(0)])
     assert sharded.redistribute(mesh, [Replicate()]).to_local().sum() == 28
-    assert functional.all_reduce(torch.ones(3), "sum", mesh.get_group()).tolist() == [2.0] * 3
+    assert functional.all_reduce(torch.ones(3), "sum", mesh.get_group()).tolist() == [float(mesh.size())] * 3
 
     @torch.compile(backend="aot_eager")
     def compiled(tensor):
         return functional.all_reduce(tensor * 2, "sum", dist.group.WORLD) + 1
 
-    assert compiled(torch.ones(3)).tolist() == [5.0] * 3
+    assert compiled(torch.ones(3)).tolist() == [2.0 * mesh.size() + 1] * 3
 
 
 def case_checkpoints_and_sharded_optimizers():
@@ -311,24 +345,26 @@ def case_calls_whose_work_is_dropped_have_their_results_before_later_ones():
     if dist.get_rank():
         time.sleep(0.3)
     tensors = [torch.ones(4, 3).t() for _ in range(2 * TURNS + 1)]
-    gathered = torch.zeros(2 << 18)
+    ranks = dist.get_world_size()
+    gathered = torch.zeros(ranks << 18)
     dist.all_gather_single(gathered, torch.ones(1 << 18), async_op=True)
     for tensor in tensors:
         dist.all_reduce(tensor, async_op=True)
     dist.barrier()
-    assert gathered.sum() == 2 << 18 and all(tensor.sum() == 24.0 for tensor in tensors)
+    assert gathered.sum() == ranks << 18 and all(tensor.sum() == 12.0 * ranks for tensor in tensors)
     assert not dist.group.WORLD._kept
 
 
 def case_inference_tensors():
+    ranks = dist.get_world_size()
     with torch.inference_mode():
         for tensor in (torch.ones(3, 2), torch.ones(2, 3).t(), torch.ones(2, 3, dtype=torch.complex64).t()):
             dist.all_reduce(tensor, async_op=True).get_future().wait()
-            assert tensor.sum().item() == 12.0
-        parts = [torch.zeros(2) for _ in range(2)]
+            assert tensor.sum().item() == 6.0 * ranks
+        parts = [torch.zeros(2) for _ in range(ranks)]
         future = dist.all_gather(parts, torch.full((2,), float(dist.get_rank())), async_op=True).get_future()
     future.wait()  # also outside of the mode
-    assert [part.tolist() for part in parts] == [[0.0, 0.0], [1.0, 1.0]]
+    assert [part.tolist() for part in parts] == [[float(rank)] * 2 for rank in range(ranks)]
 
 
 def case_torch_asks_for_a_backend():
@@ -377,7 +413,7 @@ def case_a_call_that_other_ranks_do_not_make_times_out():
     else:
         hvd.barrier()
         dist.all_reduce(token)
-    assert token.tolist() == [2.0]
+    assert token.item() == dist.get_world_size()
 
 
 def case_more_calls_under_way_than_names():
@@ -385,19 +421,20 @@ def case_more_calls_under_way_than_names():
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     futures = [work.get_future() for work in works]
     for step, (tensor, future) in enumerate(zip(tensors, futures)):
-        assert future.wait() and tensor.tolist() == [2.0 * step] * 2
+        assert future.wait() and tensor.tolist() == [dist.get_world_size() * float(step)] * 2
 
 
 def case_groups():
-    same = dist.new_group([0, 1])
+    ranks = dist.get_world_size()
+    same = dist.new_group(list(range(ranks)))
     token = torch.ones(1)
     dist.all_reduce(token, group=same)
-    assert token.item() == 2.0 and dist.get_backend(same) == "horovod"
-    for rank in range(dist.get_world_size()):
+    assert token.item() == ranks and dist.get_backend(same) == "horovod"
+    for rank in range(ranks):
         lone = dist.new_group([rank])
         if dist.get_rank() == rank:
             dist.all_reduce(token, group=lone)
-            assert token.item() == 2.0
+            assert token.item() == ranks
         else:
             assert lone == dist.GroupMember.NON_GROUP_MEMBER
 
