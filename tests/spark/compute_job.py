@@ -12,9 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from submitted import submitted
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = Path("/tmp/compute.json")  # as published
@@ -40,21 +42,22 @@ def undone(line: str) -> str:
     return line
 
 
-def started(lines: str, log: Path) -> subprocess.Popen[bytes]:
-    name, _, value = MARK.partition("=")
-    environ = {
-        **os.environ,
-        name: value,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "PYTHONPATH": str(ROOT / "python"),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "HOROVOD_START_TIMEOUT": "300",  # six processes import TensorFlow, on two cores
-    }
-    with log.open("wb") as file:
-        return subprocess.Popen(
-            ["bash", "-ec", lines], cwd=ROOT, env=environ, stdout=file, stderr=file, process_group=0
-        )
+class Jobs(ExitStack):
+    """Programs that end with the test."""
+
+    def start(self, lines: str, log: Path) -> subprocess.Popen[bytes]:
+        """Runs lines of a shell."""
+        name, _, value = MARK.partition("=")
+        environ = {
+            **os.environ,
+            name: value,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+            "PYTHONPATH": str(ROOT / "python"),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "HOROVOD_START_TIMEOUT": "300",  # six processes import TensorFlow, on two cores
+        }
+        return self.enter_context(submitted(["bash", "-ec", lines], environ, log))
 
 
 def left() -> list[str]:
@@ -70,15 +73,11 @@ def left() -> list[str]:
 
 
 @pytest.fixture
-def jobs() -> Iterator[list[subprocess.Popen[bytes]]]:
+def jobs() -> Iterator[Jobs]:
     if CONFIG.exists():
         pytest.fail(f"{CONFIG} exists: another compute job runs on this machine, or was killed.")
-    made: list[subprocess.Popen[bytes]] = []
-    yield made
-    for job in made:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
+    with Jobs() as made:
+        yield made
     deadline_s = time.monotonic() + 20
     while left() and time.monotonic() < deadline_s:
         time.sleep(0.2)
@@ -86,12 +85,12 @@ def jobs() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 @pytest.mark.parametrize("side", ["", " --dispatcher-side training"], ids=["compute side", "training side"])
-def test_both_jobs_by_spark_submit(jobs: list[subprocess.Popen[bytes]], tmp_path: Path, side: str) -> None:
+def test_both_jobs_by_spark_submit(jobs: Jobs, tmp_path: Path, side: str) -> None:
     start_s = time.monotonic()
     logs = tmp_path / "compute.log", tmp_path / "training.log"
-    jobs.append(started(COMPUTE.rstrip() + side, logs[0]))
-    jobs.append(started(undone(TRAINING), logs[1]))
-    codes = [job.wait(850) for job in reversed(jobs)]
+    compute = jobs.start(COMPUTE.rstrip() + side, logs[0])
+    training = jobs.start(undone(TRAINING), logs[1])
+    codes = [job.wait(850) for job in (training, compute)]
     said = logs[1].read_text()
     assert codes == [0, 0], said[-6000:] + logs[0].read_text()[-6000:]
     (line,) = [line for line in said.splitlines() if line.startswith("test accuracy ")]
@@ -99,19 +98,18 @@ def test_both_jobs_by_spark_submit(jobs: list[subprocess.Popen[bytes]], tmp_path
     print(f"{line}; {time.monotonic() - start_s:.0f} s for both jobs")
 
 
-def test_ranks_that_are_no_multiple_of_the_dispatchers(jobs: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_ranks_that_are_no_multiple_of_the_dispatchers(jobs: Jobs, tmp_path: Path) -> None:
     log = tmp_path / "compute.log"
-    jobs.append(started(COMPUTE.rstrip() + " --dispatchers 3", log))
-    assert jobs[0].wait(500) == 1
+    assert jobs.start(COMPUTE.rstrip() + " --dispatchers 3", log).wait(500) == 1
     assert "compute_worker: A compute job of 4 ranks cannot give each of 3 dispatchers the same" in log.read_text()
 
 
-def test_a_compute_job_ends_by_sigterm(jobs: list[subprocess.Popen[bytes]], tmp_path: Path) -> None:
+def test_a_compute_job_ends_by_sigterm(jobs: Jobs, tmp_path: Path) -> None:
     log = tmp_path / "compute.log"
-    jobs.append(started(COMPUTE, log))
+    job = jobs.start(COMPUTE, log)
     deadline_s = time.monotonic() + 500
     while not CONFIG.exists():
-        assert time.monotonic() < deadline_s and jobs[0].poll() is None, log.read_text()[-6000:]
+        assert time.monotonic() < deadline_s and job.poll() is None, log.read_text()[-6000:]
         time.sleep(0.2)
-    os.killpg(jobs[0].pid, signal.SIGTERM)
-    assert jobs[0].wait(60) != 0
+    os.killpg(job.pid, signal.SIGTERM)
+    assert job.wait(60) != 0

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,6 +14,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from sessions import MARK, processes
+from submitted import submitted
 
 ROOT = Path(__file__).resolve().parents[2]
 SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -37,14 +36,8 @@ def test_most_digits_are_right(program: Path, tmp_path: Path) -> None:
     words += ["--conf", "spark.executor.memory=512m", str(program), "--store", str(tmp_path / "store")]
     log = tmp_path / "log"
     start_s = time.monotonic()
-    with log.open("wb") as file:
-        job = subprocess.Popen([str(SUBMIT), *words], env=environ, stdout=file, stderr=file, process_group=0)
-    try:
+    with submitted([str(SUBMIT), *words], environ, log) as job:
         assert job.wait(PATIENCE_S) == 0, log.read_text()[-6000:]
-    finally:
-        if job.poll() is None:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
     found = re.search(r"^(\d+) of (\d+) digits are right$", log.read_text(), re.MULTILINE)
     assert found, log.read_text()[-6000:]
     print(f"{found.group()}; {time.monotonic() - start_s:.0f} s")
