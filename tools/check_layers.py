@@ -168,6 +168,10 @@ PYTHON = {
     "horovod.ray": {"horovod._core", "horovod._later", "horovod._net", "horovod.runner"},
     "horovod.spark.common": {"horovod._core", "horovod.data", "horovod.spark"},
     "horovod.spark.torch": {"horovod._core", "horovod.spark.common", "horovod.torch"},
+    "horovod.spark.lightning": {
+        *("horovod._core", "horovod.data", "horovod.lightning"),
+        *("horovod.spark.common", "horovod.spark.torch", "horovod.torch"),
+    },
     "horovod.spark.keras": {"horovod._core", "horovod.spark.common", "horovod.keras"},
     "horovod": {"horovod._later", "horovod.common", "horovod.runner"},
 }

@@ -50,13 +50,18 @@ _TRAINERS = {
 }
 # Real sessions: they need Java 17, and 0.8 GB for each environment.
 # What estimators need. torch exactly: see below.
-_ESTIMATORS = "torch==2.13.0 tensorflow-cpu keras>=3 jax==0.10.2 pandas pyarrow fsspec scikit-learn s3fs moto[server]"
+_ESTIMATORS = (
+    "torch==2.13.0 tensorflow-cpu keras>=3 jax==0.10.2 pandas pyarrow fsspec scikit-learn s3fs moto[server] lightning"
+)
 _SPARK = {
     "sessions": ("tests/spark/sessions.py",),
     "rows without a session": ("--timeout=120", "tests/spark/rows_read.py"),
     "S3 without a session": ("--timeout=120", "tests/spark/store_on_s3.py"),
     "Keras without a session": ("--timeout=300", "tests/spark/keras_on_parquet.py"),
     "an estimator of PyTorch": ("--timeout=400", "tests/spark/torch_on_parquet.py", "tests/spark/estimator_torch.py"),
+    "an estimator of Lightning": (
+        *("--timeout=400", "tests/spark/lightning_on_parquet.py", "tests/spark/estimator_lightning.py"),
+    ),
     "a store on S3": ("--timeout=400", "tests/spark/estimator_on_s3.py"),
     **{
         f"an estimator of Keras on {backend}": (

@@ -14,10 +14,6 @@ MISSING: Final[dict[str, tuple[str, str]]] = {
         "estimators read Parquet without petastorm",
         "leave the loaders out, or derive a class from horovod.spark.common.datamodule.DataModule",
     ),
-    "horovod.spark.lightning": (
-        "there is no estimator for Lightning",
-        "use horovod.spark.torch.TorchEstimator, or train in a function that horovod.spark.run calls on every rank",
-    ),
 }
 
 

@@ -27,6 +27,7 @@ class StrategyMethods:
     matter, and so are `cluster_environment` and `start_method`."""
 
     environment_class: type[Any]  # for the package of the strategy
+    chosen_device: Optional[torch.device] = None  # of this rank, where another program has chosen it, such as Spark
     parallel_devices: Any
     num_nodes: int
     _timeout: Optional[datetime.timedelta]
@@ -47,6 +48,8 @@ class StrategyMethods:
     @property
     def root_device(self) -> torch.device:
         """This rank's device: the only one, or that of its local rank."""
+        if self.chosen_device is not None:
+            return self.chosen_device
         devices = self.parallel_devices or [torch.device("cpu")]
         if len(devices) >= hvd.local_size():
             return torch.device(devices[hvd.local_rank()])

@@ -135,6 +135,7 @@ class ParquetDataModule(DataModule):
             workers=workers,
             pool=self.kwargs.get("reader_pool_type", "thread"),
             start_method=self.kwargs.get("mp_start_method"),
+            removed=self.kwargs.get("transformation_removed_fields") or (),
         )
 
     def _batches(self, path: str, reading: Reading, what: str) -> Batches:

@@ -151,6 +151,20 @@ class HorovodEstimator(TableParams, Estimator):
         if "loss_constructors" in self._rows and self._value("loss") and self._value("loss_constructors"):
             raise InvalidArgumentError("loss and loss_constructors are both given. Give one of them.")
 
+    def _require_one_for_each_column(self) -> None:
+        labels = self._value("label_cols") or ()
+        for name, columns in (
+            ("input_shapes", self._value("feature_cols")),
+            ("label_shapes", labels),
+            ("loss_weights", labels),
+        ):
+            given = self._value(name)
+            if given is not None and columns is not None and len(given) != len(columns):
+                raise InvalidArgumentError(
+                    f"{name} has {len(given)} entries for {len(columns)} columns ({', '.join(columns)}); give one for "
+                    "each."
+                )
+
     def _backend(self) -> Backend:
         given: Optional[Backend] = self._value("backend")
         return given or SparkBackend(self._value("num_proc"), verbose=self._value("verbose"))
@@ -205,7 +219,8 @@ class HorovodEstimator(TableParams, Estimator):
             "shuffle_buffer_size": buffer or None,
         }
         same = ("store", "random_seed", "inmemory_cache_all", "reader_pool_type", "mp_start_method")
-        further = ("train_reader_num_workers", "val_reader_num_workers", "continuous_cols", "categorical_cols")
+        workers = ("train_reader_num_workers", "val_reader_num_workers")
+        further = (*workers, "continuous_cols", "categorical_cols", "transformation_removed_fields")
         given |= {name: self._value(name) for name in (*same, *further) if name in self._rows}
         return self._module_class(), given
 

@@ -45,6 +45,7 @@ class Reading:
         workers: how many read at once.
         pool: "thread", "process" or "dummy": where they do; the last is the caller.
         start_method: of processes; None: "spawn".
+        removed: further columns that only transformation_fn gets.
     """
 
     store: Any
@@ -59,6 +60,7 @@ class Reading:
     workers: int = 2
     pool: str = "thread"
     start_method: Optional[str] = None
+    removed: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.pool not in _POOLS:
@@ -155,8 +157,9 @@ class Batches(BaseDataLoader):
         """The rows of each piece, in order. Two pieces for each worker are read ahead, also while a window is handed
         out."""
         reading = self._reading
+        transformation = _portable(reading.transformation_fn, self._pool)
         read = functools.partial(
-            _rows_of_piece, reading.store, tuple(reading.columns), _portable(reading.transformation_fn, self._pool)
+            _rows_of_piece, reading.store, tuple(reading.columns), tuple(reading.removed), transformation
         )
         if self._pool is None:
             yield from map(read, pieces)
@@ -255,12 +258,17 @@ class _Cut:
 
 
 def _rows_of_piece(
-    store: Any, columns: Sequence[str], transformation: Optional[Callable[[Any], Any]], piece: Piece
+    store: Any,
+    columns: Sequence[str],
+    removed: Sequence[str],
+    transformation: Optional[Callable[[Any], Any]],
+    piece: Piece,
 ) -> Columns:
     """Read, decoded and transformed."""
     format_ = arrow().dataset.ParquetFileFormat()
     fragment = format_.make_fragment(piece.group.file, store.arrow_fs(), row_groups=[piece.group.number])
-    table = fragment.to_table(columns=list(columns), use_threads=False)
+    further = () if transformation is None else removed
+    table = fragment.to_table(columns=[*columns, *further], use_threads=False)
     found = decoded(table.slice(piece.start, piece.rows))
     if transformation is None:
         return found

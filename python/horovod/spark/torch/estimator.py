@@ -35,32 +35,12 @@ class TorchEstimator(HorovodEstimator):
     _kind = "pytorch"
 
     def _require_model(self) -> None:
-        model, optimizer = self._value("model"), self._value("optimizer")
-        if not isinstance(model, torch.nn.Module):
-            raise InvalidArgumentError(f"model must be a torch.nn.Module. Received: {model!r}.")
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise InvalidArgumentError(
-                "optimizer must be an instance over the model's parameters, as torch.optim.SGD(model.parameters(), "
-                f"lr=0.01). Received: {optimizer!r}."
-            )
-        if self._value("loss") is None and self._value("loss_constructors") is None:
-            raise InvalidArgumentError("loss is missing: give a function of output and label, or one for each label.")
-        labels = self._value("label_cols") or ()
-        for name, columns in (
-            ("input_shapes", self._value("feature_cols")),
-            ("label_shapes", labels),
-            ("loss_weights", labels),
-        ):
-            given = self._value(name)
-            if given is not None and columns is not None and len(given) != len(columns):
-                raise InvalidArgumentError(
-                    f"{name} has {len(given)} entries for {len(columns)} columns ({', '.join(columns)}); give one for "
-                    "each."
-                )
+        require_parts(self)
+        self._require_one_for_each_column()
 
     def _task(self, rows: Rows, run_id: str) -> tuple[Callable[[Work], Any], Work]:
         labels = self._value("label_cols")
-        model, optimizer = self._pair()
+        model, optimizer = copied_pair(self)
         constructors = self._value("loss_constructors")
         return train, Work(
             run=self._run(rows, run_id),
@@ -75,14 +55,8 @@ class TorchEstimator(HorovodEstimator):
             minibatch=self._value("train_minibatch_fn"),
         )
 
-    def _pair(self) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
-        """Copies of model and optimizer on the CPU, which share their parameters."""
-        model, optimizer = copy.deepcopy((self._value("model"), self._value("optimizer")))
-        model.cpu()
-        return model, bound(optimizer, list(model.parameters()))
-
     def _model_of(self, found: Mapping[str, Any], run_id: str, metadata: Mapping[str, Any], rows: Rows) -> TorchModel:
-        model, optimizer = self._pair()
+        model, optimizer = copied_pair(self)
         model.load_state_dict(found["model"])
         optimizer.load_state_dict(found["optimizer"])
         return TorchModel(
@@ -97,6 +71,29 @@ class TorchEstimator(HorovodEstimator):
             loss=self._value("loss"),
             loss_constructors=self._value("loss_constructors"),
         )
+
+
+def require_parts(estimator: HorovodEstimator) -> None:
+    """Raises:
+    InvalidArgumentError: the estimator has no model of PyTorch, or the model no optimizer or no loss.
+    """
+    model, optimizer = estimator._value("model"), estimator._value("optimizer")
+    if not isinstance(model, torch.nn.Module):
+        raise InvalidArgumentError(f"model must be a torch.nn.Module. Received: {model!r}.")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InvalidArgumentError(
+            "optimizer must be an instance over the model's parameters, as torch.optim.SGD(model.parameters(), "
+            f"lr=0.01). Received: {optimizer!r}."
+        )
+    if estimator._value("loss") is None and estimator._value("loss_constructors") is None:
+        raise InvalidArgumentError("loss is missing: give a function of output and label, or one for each label.")
+
+
+def copied_pair(estimator: HorovodEstimator) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    """Copies of the estimator's model and optimizer on the CPU, which share their parameters."""
+    model, optimizer = copy.deepcopy((estimator._value("model"), estimator._value("optimizer")))
+    model.cpu()
+    return model, bound(optimizer, list(model.parameters()))
 
 
 def bound(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:

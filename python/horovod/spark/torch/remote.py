@@ -155,7 +155,7 @@ class _Trainer:
         self._model, plain = work.model.to(device), work.optimizer
         self._resume(plain)
         plain.load_state_dict(plain.state_dict())  # its tensors follow the parameters to the device
-        _scale(plain.param_groups, self._size)
+        scale(plain.param_groups, self._size)
         chosen = {id(parameter) for group in plain.param_groups for parameter in group["params"]}
         named = [each for each in self._model.named_parameters() if id(each[1]) in chosen]
         self._optimizer = hvd.DistributedOptimizer(plain, named, work.compression or hvd.Compression.none, work.passes)
@@ -242,25 +242,25 @@ class _Trainer:
 
     def result(self) -> dict[str, Any]:
         """What is kept of the training, on the CPU, with the learning rate of one process."""
-        states: Any = _on_cpu({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()})
-        _scale(states["optimizer"]["param_groups"], 1 / self._size)
+        states: Any = on_cpu({"model": self._model.state_dict(), "optimizer": self._optimizer.state_dict()})
+        scale(states["optimizer"]["param_groups"], 1 / self._size)
         return {**states, "history": self.history, "outputs": self._outputs}
 
 
-def _scale(groups: Iterable[dict[str, Any]], factor: float) -> None:
+def scale(groups: Iterable[dict[str, Any]], factor: float) -> None:
     for group in groups:
         for name in ("lr", "initial_lr"):
             if name in group:
                 group[name] = group[name] * factor
 
 
-def _on_cpu(value: Any) -> Any:
+def on_cpu(value: Any) -> Any:
     """A copy of nested dictionaries and lists, whose tensors are on the CPU."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().clone()
     if isinstance(value, dict):
-        return {key: _on_cpu(each) for key, each in value.items()}
-    return [_on_cpu(each) for each in value] if isinstance(value, list) else value
+        return {key: on_cpu(each) for key, each in value.items()}
+    return [on_cpu(each) for each in value] if isinstance(value, list) else value
 
 
 def line_of(report: dict[str, Any]) -> str:
