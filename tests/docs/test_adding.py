@@ -1,5 +1,5 @@
-"""Every path that docs/adding.md names is there, what was added to a table of launchers, schedulers or frameworks is in
-the other lists of them, and users find it."""
+"""Every path that the pages docs/adding*.md name is there; what was added to a table of launchers, schedulers or
+frameworks is in the other lists of them, and users find it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from horovod.runner.launchers.choose import ENTRIES
 
 
 def test_every_path_exists() -> None:
-    words = re.findall(r"`([^`\s]+/[^`\s]+)`", (ROOT / "docs" / "adding.md").read_text())
-    assert len(words) > 40
+    pages = sorted((ROOT / "docs").glob("adding*.md"))
+    words = re.findall(r"`([^`\s]+/[^`\s]+)`", "".join(page.read_text() for page in pages))
+    assert len(pages) == 2 and len(words) > 40
     assert [word for word in words if not (ROOT / word).exists()] == []
 
 
