@@ -82,10 +82,15 @@ def test_a_run_goes_on(digits: tuple[DataFrame, DataFrame], tmp_path: Path) -> N
     assert len(rest["loss"]) == 3 and rest["loss"][:2] == first["loss"] and rest["loss"][2] < first["loss"][1]
 
 
-def test_a_callback_that_fails_names_its_rank(digits: tuple[DataFrame, DataFrame], tmp_path: Path) -> None:  # noqa: F811
+def test_a_callback_that_fails_names_its_rank_and_nothing_else(
+    digits: tuple[DataFrame, DataFrame],  # noqa: F811
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     def fails(epoch: int, logs: Any) -> None:
         raise ValueError("the user's own")
 
     callback = keras.callbacks.LambdaCallback(on_epoch_end=fails)
     with pytest.raises(RuntimeError, match=r"rank \d \(\S+, pid \d+\) exited with code 1[\s\S]*the user's own"):
         estimator(tmp_path, callbacks=[callback]).fit(digits[0])
+    assert "after shutdown" not in capfd.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -62,6 +63,8 @@ def train(work: Work) -> Optional[dict[str, Any]]:
     compiled(model, work, hvd.size(), before.optimizer)
     keeper = Keeper(run, before)
     with run.opened(hvd.rank(), hvd.size()) as module, contextlib.ExitStack() as undo:
+        ended = threading.Event()
+        undo.callback(ended.set)
         training, validation = module.train_data(), module.val_data() if run.module_args["has_val"] else None
         if hasattr(training, "epoch"):
             training.epoch = before.epochs
@@ -69,11 +72,11 @@ def train(work: Work) -> Optional[dict[str, Any]]:
         callbacks += [*work.callbacks, *_checkpoints(work, undo), keeper]
         if before.epochs < run.epochs:
             model.fit(
-                _fed(training, work, model),
+                _fed(training, work, model, ended),
                 steps_per_epoch=_steps(training, run.module_args["steps_per_epoch_train"], "train"),
                 epochs=run.epochs,
                 initial_epoch=before.epochs,
-                validation_data=None if validation is None else _fed(validation, work, model),
+                validation_data=None if validation is None else _fed(validation, work, model, ended),
                 validation_steps=validation
                 and _steps(validation, run.module_args["steps_per_epoch_val"], "validation"),
                 callbacks=callbacks,
@@ -152,12 +155,12 @@ def _checkpoints(work: Work, undo: contextlib.ExitStack) -> list[Any]:
     return [callback, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: remote.sync(folder))]
 
 
-def _fed(batches: Iterable[Any], work: Work, model: Any) -> Any:
-    """What `fit` takes: batches without end."""
+def _fed(batches: Iterable[Any], work: Work, model: Any, ended: threading.Event) -> Any:
+    """What `fit` takes: batches until the training has ended. TensorFlow's threads ask for more then, too."""
     shapes = input_shapes(model)
 
     def endless() -> Iterator[Any]:
-        while True:
+        while not ended.is_set():
             for batch in batches:
                 yield _as_keras(batch, work.run, shapes)
 
@@ -229,7 +232,7 @@ def _output_shapes(model: Any, work: Work, batches: Iterable[Any]) -> list[list[
     outputs = getattr(model, "outputs", None)
     if outputs and all(_known(each.shape) is not None for each in outputs):
         return [list(each.shape[1:]) for each in outputs]
-    x = next(_fed(batches, work, model))[0]
+    x = next(iter(_fed(batches, work, model, threading.Event())))[0]
     return [list(array.shape[1:]) for array in arrays_of(model, x)]
 
 
