@@ -185,11 +185,12 @@ def _trainer(lightning: Any, work: Work, scratch: str) -> Any:
     gpus = torch.cuda.device_count() if run.use_gpu and work.gpus != 0 and torch.cuda.is_available() else 0
     index = gpu_index(gpus, hvd.local_rank(), lambda has: hvd.allgather_object(has, name="spark.gpus"))
     callbacks = [*given.pop("callbacks", work.callbacks), _observer(lightning, work, scratch)]
+    writes = any(isinstance(each, lightning.callbacks.Checkpoint) for each in callbacks)  # one of the user's
     return lightning.Trainer(
         **{
             "accelerator": "cpu" if index is None else "gpu",
             "default_root_dir": scratch,
-            "enable_checkpointing": False,
+            "enable_checkpointing": writes,
             "enable_model_summary": run.verbose > 1,
             "enable_progress_bar": run.verbose > 1,
             "max_epochs": run.epochs,
