@@ -15,6 +15,7 @@ import torch.distributed as dist
 from horovod._core.errors import UnsupportedError
 from horovod._core.life.process_sets import ProcessSet
 from horovod.torch.distributed.movements import Movements
+from horovod.torch.distributed.operands import require_main_memory
 from horovod.torch.distributed.reductions import Reductions
 
 __all__ = ["HorovodGroup"]
@@ -84,11 +85,7 @@ class HorovodGroup(Reductions, Movements):
 
     def _get_backend(self, device: torch.device) -> HorovodGroup:
         """What moves tensors of a device: the group itself, which has no backends of its own."""
-        if torch.device(device).type != "cpu":
-            raise UnsupportedError(
-                f"A process group of the backend 'horovod' moves tensors in main memory. Received: {device}. Make a "
-                "group of the backend 'nccl' for those."
-            )
+        require_main_memory(torch.device(device))
         return self
 
     def set_timeout(self, timeout: Any) -> None:

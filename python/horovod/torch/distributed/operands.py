@@ -24,6 +24,7 @@ __all__ = [
     "joined",
     "real",
     "reduce_op",
+    "require_main_memory",
     "require_sizes",
     "sizes_of",
     "split_sizes",
@@ -53,6 +54,17 @@ def reduce_op(op: Any, tensors: Sequence[torch.Tensor]) -> reduce_ops.ReduceOp:
         f"The backend 'horovod' combines by SUM, AVG, MIN, MAX and PRODUCT. Received: {op}. For BAND, BOR and BXOR "
         "gather the tensors with all_gather and combine them; for PREMUL_SUM multiply them before the call."
     )
+
+
+def require_main_memory(device: torch.device) -> None:
+    """Raises:
+    UnsupportedError: the tensors of this device are elsewhere.
+    """
+    if device.type != "cpu":
+        raise UnsupportedError(
+            f"A process group of the backend 'horovod' moves tensors in main memory. Received: {device}. Make a group "
+            "of the backend 'nccl' for those."
+        )
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
@@ -100,7 +112,10 @@ def apart(
 
     Raises:
         InvalidArgumentError: they have different dtypes.
+        UnsupportedError: one is not in main memory.
     """
+    for tensor in (given, output):
+        require_main_memory(tensor.device)
     sent, ((into,), finish) = flat(given), in_place([output])
     if sent.dtype != into.dtype:
         raise InvalidArgumentError(f"{what}: the tensors have one dtype. Received: {given.dtype} and {output.dtype}.")

@@ -371,6 +371,8 @@ def case_torch_asks_for_a_backend():
     group = dist.group.WORLD
     assert group._get_backend(torch.device("cpu")) is group
     expect_raises(UnsupportedError, lambda: group._get_backend(torch.device("cuda")), "main memory", "nccl")
+    elsewhere = torch.empty(2 * dist.get_world_size(), device="meta")
+    expect_raises(UnsupportedError, lambda: group.all_gather_single(elsewhere, torch.ones(2)), "main memory")
     before = group._timeout_s
     dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=before), group)
     group._set_default_timeout(datetime.timedelta(seconds=1.5))
