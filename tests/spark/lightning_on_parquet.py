@@ -127,6 +127,41 @@ def test_a_checkpoint_that_would_run_code_is_refused(store: Any, tmp_path: Any) 
     assert not (tmp_path / "made").exists()
 
 
+def test_a_finished_run_gives_the_rate_back_unscaled_on_fewer_ranks(store: Any) -> None:  # noqa: F811
+    plain(store, backend=Here(2), epochs=1, run_id="finished").fit_on_parquet()
+    again = plain(store, epochs=1, run_id="finished").fit_on_parquet()
+    assert again.getOptimizer().param_groups[0]["lr"] == pytest.approx(0.05)
+
+
+class Grows(LineModule):
+    """Makes a layer on the ranks, leaves one out of every pass, and logs at the end of an epoch."""
+
+    def configure_model(self) -> None:
+        if not hasattr(self, "more"):
+            self.more, self.unused = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> Any:
+        return self.line(a, b) + 0 * self.more(b.reshape(-1, 1))[:, 0]
+
+    def on_train_epoch_end(self) -> None:
+        self.log("epochs", float(self.current_epoch))
+
+
+def test_hooks_checkpoints_and_layers_of_the_module(store: Any, tmp_path: Any) -> None:  # noqa: F811
+    made = estimator(
+        store,
+        backend=Here(2),
+        model=Grows(),
+        epochs=3,
+        validation=0.1,
+        callbacks=[pl.callbacks.ModelCheckpoint(str(tmp_path / "own"), filename="last")],
+        trainer_args={"check_val_every_n_epoch": 2, "strategy": {"find_unused_parameters": True}},
+    ).fit_on_parquet()
+    assert losses(made, "epochs") == [0.0, 1.0, 2.0]
+    assert ["val" in report for report in made.getHistory()] == [False, True, False]
+    assert "more.weight" in made.getModel().state_dict() and (tmp_path / "own" / "last.ckpt").exists()
+
+
 class Seen(pl.Callback):
     """Says on rank 0 that Lightning has called it."""
 
@@ -140,7 +175,7 @@ def test_what_the_trainer_is_given(store: Any) -> None:  # noqa: F811
         epochs=2,
         loader_num_epochs=2,
         callbacks=[Seen()],
-        trainer_args={"max_epochs": 1, "gradient_clip_val": 0.5},
+        trainer_args={"max_epochs": 1, "gradient_clip_val": 0.5, "accelerator": "cpu"},
         train_async_data_loader_queue_size=3,
         val_async_data_loader_queue_size=1,
         debug_data_loader=True,
@@ -192,6 +227,12 @@ def test_a_loss_that_is_not_finite(store: Any) -> None:  # noqa: F811
         ({"model": 3}, "model must be a torch.nn.Module"),
         ({"train_minibatch_fn": len}, "Lightning's way is a LightningModule with automatic_optimization"),
         ({"trainer_args": {"devices": 2}}, "trainer_args has devices: the ranks are those of the job"),
+        ({"trainer_args": {"strategy": "ddp"}}, "strategy must be a dictionary of options"),
+        ({"transformation_removed_fields": ["a", "w"]}, "transformation_removed_fields has a, which the model takes"),
+        (
+            {"label_cols": ["a"], "input_shapes": [[-1, 1, 3], [-1]], "label_shapes": [[-1, 3]]},
+            "a is a feature and a label, with two shapes",
+        ),
         ({"epochs": 3, "loader_num_epochs": 2}, "loader_num_epochs is 2, so there is no data for 3 epochs"),
         ({"gradient_compression": "fp16"}, "gradient_compression must be hvd.Compression.none, fp16 or bf16"),
         ({"input_shapes": [[-1, 3]]}, "input_shapes has 1 entries for 2 columns"),

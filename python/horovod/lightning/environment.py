@@ -63,7 +63,7 @@ class EnvironmentMethods:
         if "MASTER_PORT" in os.environ:
             return int(os.environ["MASTER_PORT"])
         if not self._port:
-            self._port = hvd.broadcast_object(_free_port() if hvd.rank() == 0 else 0, root_rank=0)
+            self._port = hvd.broadcast_object(free_port() if hvd.rank() == 0 else 0, root_rank=0)
         return self._port
 
     def world_size(self) -> int:
@@ -103,7 +103,8 @@ class EnvironmentMethods:
             )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A TCP port of this host that nothing listens at now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -13,7 +13,7 @@ from typing import Optional
 
 from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import fact_exchange, membership, session
-from horovod._net import identity
+from horovod._net import identity, interfaces
 from horovod._net.clusters.launchers import detect_placement
 from horovod._net.clusters.placement import Placement
 from horovod._net.meeting import lasting_claim
@@ -85,6 +85,16 @@ def of_this_process() -> Placement:
         PlacementError: as `detect_placement`.
     """
     return detect_placement() if _given is None else _given
+
+
+def address_for_other_hosts() -> str:
+    """The address of this host at which ranks of other hosts reach it.
+
+    Raises:
+        PlacementError: it is not known.
+    """
+    placement = of_this_process()
+    return interfaces.address_for_other_hosts(placement.interfaces, placement.address)
 
 
 def _refuse_unfit(placement: Placement) -> None:

@@ -99,7 +99,7 @@ class HorovodEstimator(TableParams, Estimator):
             store,
             dataset,
             self._value("label_cols"),
-            self._value("feature_cols"),
+            self._prepared_features(),
             validation,
             self._weights(),
             self._value("compress_sparse_cols"),
@@ -125,6 +125,14 @@ class HorovodEstimator(TableParams, Estimator):
         found = backend.run(task, args=(work,), env=self._env())[0]
         kinds = {name: list(kind) for name, kind in rows.data.columns.items()}
         return self._model_of(found, run_id, {"columns": kinds, "outputs": found["outputs"]}, rows)
+
+    def _prepared_features(self) -> Optional[list[str]]:
+        """Those that the model takes, and those that only transformation_fn does; None: all."""
+        features = self._value("feature_cols")
+        removed = (
+            self._value("transformation_removed_fields") if "transformation_removed_fields" in self._rows else None
+        )
+        return features and [*features, *(removed or ())]
 
     # ---- of the framework
 

@@ -162,6 +162,8 @@ def _fed(batches: Iterable[Any], work: Work, model: Any, ended: threading.Event)
     def endless() -> Iterator[Any]:
         while not ended.is_set():
             for batch in batches:
+                if ended.is_set():
+                    return
                 yield _as_keras(batch, work.run, shapes)
 
     if not work.prefetch:

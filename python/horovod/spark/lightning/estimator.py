@@ -23,7 +23,7 @@ from horovod.spark.torch.estimator import TorchModel, copied_pair, require_parts
 __all__ = ["TorchEstimator", "TorchModel"]
 
 _OF_PLAIN_MODELS: Final = ("optimizer", "loss", "loss_constructors", "loss_weights", "metrics")
-_OF_THE_JOB: Final = ("strategy", "devices", "num_nodes")
+_OF_THE_JOB: Final = ("devices", "num_nodes")
 
 
 @with_parameters(rows_of(LIGHTNING).values())
@@ -56,11 +56,8 @@ class TorchEstimator(HorovodEstimator):
                 "train_minibatch_fn: Lightning's way is a LightningModule with automatic_optimization = False, whose "
                 "training_step does what that function does. Write one, or use horovod.spark.torch.TorchEstimator."
             )
-        if refused := [name for name in _OF_THE_JOB if name in self._trainer_args()]:
-            raise InvalidArgumentError(
-                f"trainer_args has {', '.join(refused)}: the ranks are those of the job, each with one device. Leave "
-                "that out, and set num_proc."
-            )
+        self._require_fitting_trainer_args()
+        self._require_fitting_columns()
         epochs, there = self._value("epochs"), self._value("loader_num_epochs")
         if there is not None and there < epochs:
             raise InvalidArgumentError(
@@ -72,6 +69,35 @@ class TorchEstimator(HorovodEstimator):
             raise InvalidArgumentError(
                 "gradient_compression must be hvd.Compression.none, fp16 or bf16. Received: "
                 f"{self._value('gradient_compression')!r}."
+            )
+
+    def _require_fitting_trainer_args(self) -> None:
+        if refused := [name for name in _OF_THE_JOB if name in self._trainer_args()]:
+            raise InvalidArgumentError(
+                f"trainer_args has {', '.join(refused)}: the ranks are those of the job, each with one device. Leave "
+                "that out, and set num_proc."
+            )
+        options = self._trainer_args().get("strategy", {})
+        if not isinstance(options, dict):
+            raise InvalidArgumentError(
+                "trainer_args: strategy must be a dictionary of options of DDPStrategy, as "
+                f"{{'find_unused_parameters': True}}; the strategy is Horovod's. Received: {options!r}."
+            )
+
+    def _require_fitting_columns(self) -> None:
+        features, labels = self._value("feature_cols") or (), self._value("label_cols") or ()
+        removed = self._value("transformation_removed_fields") or ()
+        if both := [name for name in removed if name in (*features, *labels)]:
+            raise InvalidArgumentError(
+                f"transformation_removed_fields has {', '.join(both)}, which the model takes or learns. feature_cols "
+                "and label_cols name what is there after transformation_fn."
+            )
+        of_features = dict(zip(features, self._value("input_shapes") or [None] * len(features)))
+        of_labels = dict(zip(labels, self._value("label_shapes") or [None] * len(labels)))
+        if twice := [name for name, shape in of_features.items() if of_labels.get(name, shape) != shape]:
+            raise InvalidArgumentError(
+                f"{', '.join(twice)} is a feature and a label, with two shapes, and a batch has one column of the "
+                "name. Give one shape, and reshape in the model."
             )
 
     def _trainer_args(self) -> dict[str, Any]:
@@ -130,12 +156,12 @@ class TorchEstimator(HorovodEstimator):
 
     def _model_of(self, found: Mapping[str, Any], run_id: str, metadata: Mapping[str, Any], rows: Rows) -> TorchModel:
         optimizer: Optional[torch.optim.Optimizer] = None
-        if "optimizer" in found:
-            model, optimizer = copied_pair(self)
-            optimizer.load_state_dict(found["optimizer"])
+        if "module" in found:
+            model = found["module"]
         else:
-            model = copy.deepcopy(self._value("model"))
-        model.load_state_dict(found["model"])
+            model, optimizer = copied_pair(self)
+            model.load_state_dict(found["model"])
+            optimizer.load_state_dict(found["optimizer"])
         return TorchModel(
             history=found["history"],
             model=model,

@@ -14,7 +14,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import horovod.torch as hvd
 from horovod._core.errors import InvalidArgumentError
+from horovod._core.life import given_placement
 from horovod.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader
+from horovod.lightning.environment import free_port
 from horovod.spark.common.on_rank import Run, gpu_index
 from horovod.spark.lightning.plain_module import Parts, plain_module
 from horovod.spark.torch.remote import as_list, on_cpu, scale, tensor
@@ -72,7 +74,7 @@ def package_of(model: Any) -> Optional[str]:
 
 
 def train(work: Work) -> Optional[dict[str, Any]]:
-    """Trains on this rank. Rank 0 returns the model's state, that of its optimizer if it is of `parts`, the history."""
+    """Trains on this rank. Rank 0 returns the trained module, or the states of `parts`, with the history."""
     hvd.init()
     run, lightning = work.run, importlib.import_module(work.package)
     if run.seed is not None:
@@ -81,8 +83,10 @@ def train(work: Work) -> Optional[dict[str, Any]]:
     if work.parts is not None:
         scale(work.parts.optimizer.param_groups, hvd.size())
         module = plain_module(lightning, work.model, work.parts, run)
+    _share_a_store()
     with run.opened(hvd.rank(), hvd.size()) as data, tempfile.TemporaryDirectory() as scratch:
-        trainer = _trainer(lightning, work, scratch)
+        observer = _observer(lightning, work, scratch)
+        trainer = _trainer(lightning, work, scratch, observer)
         loaders = [_Loader(work, queue, module) for queue in work.queues]
         loaders[0].batches = data.train_data()
         loaders[1].batches = data.val_data() if run.module_args["has_val"] else None
@@ -96,16 +100,31 @@ def train(work: Work) -> Optional[dict[str, Any]]:
         finally:
             for loader in loaders:
                 loader.close_async_loader()
-    return _result(work, loaders[0].features) if hvd.rank() == 0 else None
+    return _result(work, loaders[0].features, observer.size) if hvd.rank() == 0 else None
 
 
-def _result(work: Work, features: Optional[list[Any]]) -> dict[str, Any]:
-    """Of rank 0, with the learning rate of one process."""
-    found = {"model": on_cpu(work.model.state_dict()), "history": work.history, "outputs": _shapes(work, features)}
-    if work.parts is not None:
-        scale(work.parts.optimizer.param_groups, 1 / hvd.size())
-        found["optimizer"] = on_cpu(work.parts.optimizer.state_dict())
-    return found
+def _result(work: Work, features: Optional[list[Any]], size: int) -> dict[str, Any]:
+    """Of rank 0: a LightningModule itself, which may have made layers on the ranks; of another model its state, and
+    that of its optimizer with the learning rate of one process."""
+    found: dict[str, Any] = {"history": work.history, "outputs": _shapes(work, features)}
+    if work.parts is None:
+        work.model.trainer = None
+        return {**found, "module": work.model.cpu()}
+    scale(work.parts.optimizer.param_groups, 1 / size)
+    return {
+        **found,
+        "model": on_cpu(work.model.state_dict()),
+        "optimizer": on_cpu(work.parts.optimizer.state_dict()),
+    }
+
+
+def _share_a_store() -> None:
+    """On several hosts torch.distributed keeps a store at an address of rank 0's host, which all ranks must know."""
+    if hvd.local_size() == hvd.size() or os.environ.get("MASTER_ADDR"):
+        return
+    here = (given_placement.address_for_other_hosts(), free_port()) if hvd.rank() == 0 else None
+    address, port = hvd.broadcast_object(here, 0, name="spark.store")
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
 
 
 def _shapes(work: Work, features: Optional[list[Any]]) -> Optional[list[list[int]]]:
@@ -180,17 +199,18 @@ def edited(batch: Mapping[str, Any], edits: Sequence[Any]) -> Mapping[str, Any]:
     return {**batch, **changed}
 
 
-def _trainer(lightning: Any, work: Work, scratch: str) -> Any:
+def _trainer(lightning: Any, work: Work, scratch: str, observer: Any) -> Any:
     run, given = work.run, dict(work.arguments)
-    gpus = torch.cuda.device_count() if run.use_gpu and work.gpus != 0 and torch.cuda.is_available() else 0
+    wants_gpu = run.use_gpu and work.gpus != 0 and given.get("accelerator", "auto") in ("auto", "gpu", "cuda")
+    gpus = torch.cuda.device_count() if wants_gpu and torch.cuda.is_available() else 0
     index = gpu_index(gpus, hvd.local_rank(), lambda has: hvd.allgather_object(has, name="spark.gpus"))
-    callbacks = [*given.pop("callbacks", work.callbacks), _observer(lightning, work, scratch)]
-    writes = any(isinstance(each, lightning.callbacks.Checkpoint) for each in callbacks)  # one of the user's
+    options = given.pop("strategy", {})
+    theirs = given.pop("callbacks", work.callbacks) or []
+    callbacks = [*(theirs if isinstance(theirs, (list, tuple)) else [theirs]), observer]
     return lightning.Trainer(
         **{
             "accelerator": "cpu" if index is None else "gpu",
             "default_root_dir": scratch,
-            "enable_checkpointing": writes,
             "enable_model_summary": run.verbose > 1,
             "enable_progress_bar": run.verbose > 1,
             "max_epochs": run.epochs,
@@ -198,15 +218,19 @@ def _trainer(lightning: Any, work: Work, scratch: str) -> Any:
             "use_distributed_sampler": False,
             **given,
         },
-        strategy=_strategy(lightning, work, index),
+        strategy=_strategy(lightning, work, options, index),
         devices=1,
+        enable_checkpointing=True,  # that of the observer
         callbacks=callbacks,
     )
 
 
-def _strategy(lightning: Any, work: Work, index: Optional[int]) -> Any:
+def _strategy(lightning: Any, work: Work, options: Mapping[str, Any], index: Optional[int]) -> Any:
     importlib.import_module("horovod.lightning")  # registers it
-    made = lightning.strategies.StrategyRegistry["horovod"]["strategy"](ddp_comm_hook=HOOKS[work.compression])
+    given = {"ddp_comm_hook": HOOKS[work.compression], **options}
+    if work.parts is not None:  # a pass may leave parameters out, as with horovod.spark.torch
+        given.setdefault("find_unused_parameters", True)
+    made = lightning.strategies.StrategyRegistry["horovod"]["strategy"](**given)
     if index is not None:
         made.chosen_device = torch.device("cuda", index)
     return made
@@ -215,23 +239,49 @@ def _strategy(lightning: Any, work: Work, index: Optional[int]) -> Any:
 def _observer(lightning: Any, work: Work, scratch: str) -> Any:
     run = work.run
 
-    class Observer(lightning.Callback):  # type: ignore[misc]
-        """Keeps the history, and a checkpoint in the run's store after each epoch."""
+    class Observer(lightning.callbacks.Checkpoint):  # type: ignore[misc]
+        """Keeps the history, and a checkpoint in the run's store after each epoch: as a Checkpoint it is called last,
+        after the module's hooks and EarlyStopping.
+
+        Attributes:
+            size: the number of ranks by which the rate of `parts` is multiplied now.
+        """
 
         state_key = "horovod.spark"
+        size = hvd.size()
+
+        def __init__(self) -> None:
+            self._before: dict[str, Any] = {}
+            self._of_validation: set[str] = set()  # names of values
+            self._is_validated = False  # in this epoch
 
         def state_dict(self) -> dict[str, Any]:
-            return {"history": work.history, "size": hvd.size()}
+            return {"history": work.history, "size": self.size}
 
         def load_state_dict(self, state: dict[str, Any]) -> None:
             work.history[:] = state["history"]
-            self._factor = hvd.size() / state["size"]
+            self.size = state["size"]
 
         def on_train_start(self, trainer: Any, module: Any) -> None:
             del module
             if work.parts is not None:  # the checkpoint's rate is that of its number of ranks
                 for optimizer in trainer.optimizers:
-                    scale(optimizer.param_groups, getattr(self, "_factor", 1))
+                    scale(optimizer.param_groups, hvd.size() / self.size)
+            self.size = hvd.size()
+
+        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
+            del trainer, module
+            self._is_validated = False
+
+        def on_validation_start(self, trainer: Any, module: Any) -> None:
+            del module
+            self._before = dict(trainer.callback_metrics)
+
+        def on_validation_end(self, trainer: Any, module: Any) -> None:
+            del module
+            now = trainer.callback_metrics.items()
+            self._of_validation |= {name for name, value in now if self._before.get(name) is not value}
+            self._is_validated = True
 
         def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
             del module, batch
@@ -245,6 +295,8 @@ def _observer(lightning: Any, work: Work, scratch: str) -> Any:
         def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
             del module
             values = {name: float(value) for name, value in trainer.callback_metrics.items()}  # all ranks ask
+            if not self._is_validated:  # those of an epoch before
+                values = {name: value for name, value in values.items() if name not in self._of_validation}
             report = {"epoch": trainer.current_epoch, **values}
             work.history.append(report)
             if run.verbose and hvd.rank() == 0:
