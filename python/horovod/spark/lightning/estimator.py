@@ -18,7 +18,7 @@ import torch  # noqa: E402
 
 from horovod.spark.lightning.plain_module import Parts  # noqa: E402
 from horovod.spark.lightning.remote import HOOKS, PACKAGES, Work, package_of, train  # noqa: E402
-from horovod.spark.torch.estimator import TorchModel, copied_pair, require_parts  # noqa: E402
+from horovod.spark.torch.estimator import TorchModel, copied_pair, model_of, require_parts  # noqa: E402
 
 __all__ = ["TorchEstimator", "TorchModel"]
 
@@ -162,15 +162,5 @@ class TorchEstimator(HorovodEstimator):
             model, optimizer = copied_pair(self)
             model.load_state_dict(found["model"])
             optimizer.load_state_dict(found["optimizer"])
-        return TorchModel(
-            history=found["history"],
-            model=model,
-            feature_columns=self._features(rows.data.columns),
-            input_shapes=self._value("input_shapes"),
-            label_columns=self._value("label_cols"),
-            optimizer=optimizer,
-            run_id=run_id,
-            _metadata=metadata,
-            loss=self._value("loss"),
-            loss_constructors=self._value("loss_constructors"),
-        )
+        trained = {"model": model, "optimizer": optimizer, "history": found["history"]}
+        return model_of(self, rows, run_id=run_id, _metadata=metadata, **trained)

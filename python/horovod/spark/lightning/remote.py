@@ -13,11 +13,11 @@ import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import horovod.torch as hvd
-from horovod._core.errors import InvalidArgumentError
 from horovod._core.life import given_placement
 from horovod.data.data_loader_base import AsyncDataLoaderMixin, BaseDataLoader
 from horovod.lightning.environment import free_port
 from horovod.spark.common.on_rank import Run, gpu_index
+from horovod.spark.lightning.observer import observer_of
 from horovod.spark.lightning.plain_module import Parts, plain_module
 from horovod.spark.torch.remote import as_list, on_cpu, scale, tensor
 
@@ -85,7 +85,7 @@ def train(work: Work) -> Optional[dict[str, Any]]:
         module = plain_module(lightning, work.model, work.parts, run)
     _share_a_store()
     with run.opened(hvd.rank(), hvd.size()) as data, tempfile.TemporaryDirectory() as scratch:
-        observer = _observer(lightning, work, scratch)
+        observer = observer_of(lightning, work, scratch)
         trainer = _trainer(lightning, work, scratch, observer)
         loaders = [_Loader(work, queue, module) for queue in work.queues]
         loaders[0].batches = data.train_data()
@@ -234,84 +234,3 @@ def _strategy(lightning: Any, work: Work, options: Mapping[str, Any], index: Opt
     if index is not None:
         made.chosen_device = torch.device("cuda", index)
     return made
-
-
-def _observer(lightning: Any, work: Work, scratch: str) -> Any:
-    run = work.run
-
-    class Observer(lightning.callbacks.Checkpoint):  # type: ignore[misc]
-        """Keeps the history, and a checkpoint in the run's store after each epoch: as a Checkpoint it is called last,
-        after the module's hooks and EarlyStopping.
-
-        Attributes:
-            size: the number of ranks by which the rate of `parts` is multiplied now.
-        """
-
-        state_key = "horovod.spark"
-        size = hvd.size()
-
-        def __init__(self) -> None:
-            self._before: dict[str, Any] = {}
-            self._of_validation: set[str] = set()  # names of values
-            self._is_validated = False  # in this epoch
-
-        def state_dict(self) -> dict[str, Any]:
-            return {"history": work.history, "size": self.size}
-
-        def load_state_dict(self, state: dict[str, Any]) -> None:
-            work.history[:] = state["history"]
-            self.size = state["size"]
-
-        def on_train_start(self, trainer: Any, module: Any) -> None:
-            del module
-            if work.parts is not None:  # the checkpoint's rate is that of its number of ranks
-                for optimizer in trainer.optimizers:
-                    scale(optimizer.param_groups, hvd.size() / self.size)
-            self.size = hvd.size()
-
-        def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-            del trainer, module
-            self._is_validated = False
-
-        def on_validation_start(self, trainer: Any, module: Any) -> None:
-            del module
-            self._before = dict(trainer.callback_metrics)
-
-        def on_validation_end(self, trainer: Any, module: Any) -> None:
-            del module
-            now = trainer.callback_metrics.items()
-            self._of_validation |= {name for name, value in now if self._before.get(name) is not value}
-            self._is_validated = True
-
-        def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, number: int) -> None:
-            del module, batch
-            loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
-            if work.refuses_nan and loss is not None and not bool(torch.isfinite(torch.as_tensor(loss)).all()):
-                raise InvalidArgumentError(
-                    f"terminate_on_nan: the loss of rank {hvd.rank()} in batch {number} of epoch "
-                    f"{trainer.current_epoch} is {float(loss)}. Lower the learning rate, or look at that batch."
-                )
-
-        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
-            del module
-            values = {name: float(value) for name, value in trainer.callback_metrics.items()}  # all ranks ask
-            if not self._is_validated:  # those of an epoch before
-                values = {name: value for name, value in values.items() if name not in self._of_validation}
-            report = {"epoch": trainer.current_epoch, **values}
-            work.history.append(report)
-            if run.verbose and hvd.rank() == 0:
-                print(line_of(report), flush=True)  # noqa: T201 - what users ask for
-            if run.store.saving_runs():
-                path = os.path.join(scratch, "to.ckpt")
-                trainer.save_checkpoint(path, weights_only=False)  # with optimizers and loops
-                if hvd.rank() == 0:
-                    with open(path, "rb") as kept:
-                        run.keep(kept.read(), work.history)
-
-    return Observer()
-
-
-def line_of(report: Mapping[str, Any]) -> str:
-    """A report for people."""
-    values = "".join(f" {name} {value:.4f}" for name, value in report.items() if name != "epoch")
-    return f"epoch {report['epoch']}:{values}"

@@ -59,18 +59,8 @@ class TorchEstimator(HorovodEstimator):
         model, optimizer = copied_pair(self)
         model.load_state_dict(found["model"])
         optimizer.load_state_dict(found["optimizer"])
-        return TorchModel(
-            history=found["history"],
-            model=model,
-            feature_columns=self._features(rows.data.columns),
-            input_shapes=self._value("input_shapes"),
-            label_columns=self._value("label_cols"),
-            optimizer=optimizer,
-            run_id=run_id,
-            _metadata=metadata,
-            loss=self._value("loss"),
-            loss_constructors=self._value("loss_constructors"),
-        )
+        trained = {"model": model, "optimizer": optimizer, "history": found["history"]}
+        return model_of(self, rows, run_id=run_id, _metadata=metadata, **trained)
 
 
 def require_parts(estimator: HorovodEstimator) -> None:
@@ -94,6 +84,18 @@ def copied_pair(estimator: HorovodEstimator) -> tuple[torch.nn.Module, torch.opt
     model, optimizer = copy.deepcopy((estimator._value("model"), estimator._value("optimizer")))
     model.cpu()
     return model, bound(optimizer, list(model.parameters()))
+
+
+def model_of(estimator: HorovodEstimator, rows: Rows, **trained: Any) -> TorchModel:
+    """A TorchModel of what an estimator has trained, with the columns and losses of the estimator."""
+    return TorchModel(
+        **trained,
+        feature_columns=estimator._features(rows.data.columns),
+        input_shapes=estimator._value("input_shapes"),
+        label_columns=estimator._value("label_cols"),
+        loss=estimator._value("loss"),
+        loss_constructors=estimator._value("loss_constructors"),
+    )
 
 
 def bound(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
