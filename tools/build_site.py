@@ -48,6 +48,7 @@ MODULES = (
     "spark",
     "spark.torch",
     "spark.keras",
+    "spark.lightning",
     "spark.common.store",
     "spark.common.backend",
     "spark.common.datamodule",
@@ -57,7 +58,8 @@ MODULES = (
     "ray.elastic",
     "runner",
 )
-CHANGELOG = Path("CHANGELOG.md")
+# Pages that lie beside docs/, and theirs of the site.
+BESIDE = {Path("CHANGELOG.md"): Path("changelog.md"), Path("SECURITY.md"): Path("security.md")}
 _LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 _FENCE = re.compile(r"^( *```\w+) .*$", re.MULTILINE)  # says how a test takes the block
 
@@ -77,8 +79,8 @@ def staged(text: str, page: Path, source: Path) -> tuple[str, set[Path]]:
         path = Path(os.path.normpath(source.parent / link[2]))
         if path.parts[0] == "docs" and path.suffix:
             return f"{link[1]}{up}{path.relative_to('docs')}{link[3]}"
-        if path == CHANGELOG:
-            return f"{link[1]}{up}changelog.md{link[3]}"
+        if path in BESIDE:
+            return f"{link[1]}{up}{BESIDE[path]}{link[3]}"
         outside.add(path)
         return f"{link[1]}{up}{place_of_copy(path)})"
 
@@ -96,10 +98,10 @@ def place_of_copy(path: Path) -> Path:
 
 
 def stage_pages() -> list[Path]:
-    """Copies docs/, the changelog, and what they link to; the pages, as paths in the site."""
+    """Copies docs/, the pages beside it, and what they link to; the pages, as paths in the site."""
     shutil.copytree(ROOT / "docs", PAGES)
     sources = {page.relative_to(PAGES): Path("docs") / page.relative_to(PAGES) for page in sorted(PAGES.rglob("*.md"))}
-    sources[Path("changelog.md")] = CHANGELOG
+    sources |= {page: source for source, page in BESIDE.items()}
     for page, source in sources.items():
         text, outside = staged((ROOT / source).read_text(), page, source)
         (PAGES / page).write_text(text)

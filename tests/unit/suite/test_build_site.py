@@ -20,6 +20,7 @@ import build_site  # noqa: E402
         ("(../examples/a.py)", "(files/examples/a.py)", {"examples/a.py"}),
         ("(../deploy/azureml)", "(files/deploy/azureml/index.html)", {"deploy/azureml"}),
         ("(../CHANGELOG.md)", "(changelog.md)", set()),
+        ("(../SECURITY.md)", "(security.md)", set()),
         ("(https://example.org/a.md)", "(https://example.org/a.md)", set()),
     ],
 )
@@ -64,4 +65,7 @@ def test_every_page_is_in_a_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
     listed = build_site.in_menu(build_site.filled_menu(menu, sorted(pages)))
     assert pages - listed == set()
-    assert listed - pages == {Path("changelog.md"), *(Path(f"api/horovod.{name}.md") for name in build_site.MODULES)}
+    assert listed - pages == {
+        *build_site.BESIDE.values(),
+        *(Path(f"api/horovod.{name}.md") for name in build_site.MODULES),
+    }
