@@ -48,6 +48,7 @@ MAY = {
     "spark/common/prediction.py": "sets what another process has said of its Keras",
     "spark/common/store.py": "whether this is Databricks, and how long files take to appear there",
     "spark/driving.py": "gives it to the table",
+    "spark/lightning/remote.py": "MASTER_ADDR, and sets it for torch.distributed",
     "spark/running.py": "HOROVOD_SPARK_START_TIMEOUT, of the driver",
     "spark/task.py": "the GPUs that the launcher has named to this rank",
     "spark/tasks.py": "what the ranks of an executor have of it",
