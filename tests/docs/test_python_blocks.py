@@ -27,7 +27,9 @@ _MODULES = {
 }
 _HEAVY = (*(name for name in FRAMEWORKS if name != "numpy"), "tf_keras", "optax")
 _APART = ("mxnet", "pyspark")  # environments of their own have them
-_ESTIMATORS = re.compile(r"\bhorovod\.spark\.(?:torch|keras|lightning)\b")  # which look pyspark up when they are asked for
+_ESTIMATORS = re.compile(
+    r"\bhorovod\.spark\.(?:torch|keras|lightning)\b"
+)  # which look pyspark up when they are asked for
 _LOOK_UP = """
 import importlib, sys
 for path in sys.argv[1:]:

@@ -175,7 +175,7 @@ def test_what_the_trainer_is_given(store: Any) -> None:  # noqa: F811
         epochs=2,
         loader_num_epochs=2,
         callbacks=[Seen()],
-        trainer_args={"max_epochs": 1, "gradient_clip_val": 0.5, "accelerator": "cpu"},
+        trainer_args={"max_epochs": 1, "gradient_clip_val": 0.5, "accelerator": "cpu", "enable_checkpointing": False},
         train_async_data_loader_queue_size=3,
         val_async_data_loader_queue_size=1,
         debug_data_loader=True,

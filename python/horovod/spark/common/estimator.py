@@ -127,12 +127,9 @@ class HorovodEstimator(TableParams, Estimator):
         return self._model_of(found, run_id, {"columns": kinds, "outputs": found["outputs"]}, rows)
 
     def _prepared_features(self) -> Optional[list[str]]:
-        """Those that the model takes, and those that only transformation_fn does; None: all."""
-        features = self._value("feature_cols")
-        removed = (
-            self._value("transformation_removed_fields") if "transformation_removed_fields" in self._rows else None
-        )
-        return features and [*features, *(removed or ())]
+        """Columns that the store gets besides labels, weights and marks; None: all."""
+        features: Optional[list[str]] = self._value("feature_cols")
+        return features
 
     # ---- of the framework
 

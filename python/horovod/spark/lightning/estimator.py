@@ -18,7 +18,7 @@ import torch  # noqa: E402
 
 from horovod.spark.lightning.plain_module import Parts  # noqa: E402
 from horovod.spark.lightning.remote import HOOKS, PACKAGES, Work, package_of, train  # noqa: E402
-from horovod.spark.torch.estimator import TorchModel, copied_pair, model_of, require_parts  # noqa: E402
+from horovod.spark.torch.estimator import TorchModel, copied_pair, model_of, objective_of, require_parts  # noqa: E402
 
 __all__ = ["TorchEstimator", "TorchModel"]
 
@@ -107,6 +107,10 @@ class TorchEstimator(HorovodEstimator):
         removed = self._value("transformation_removed_fields") or ()
         return [name for name in super()._features(there) if name not in removed]
 
+    def _prepared_features(self) -> Optional[list[str]]:
+        features = super()._prepared_features()
+        return features and [*features, *(self._value("transformation_removed_fields") or ())]
+
     def _package(self) -> str:
         """Raises:
         ModuleNotFoundError: there is no Lightning.
@@ -121,14 +125,7 @@ class TorchEstimator(HorovodEstimator):
         package, parts = self._package(), None
         if package_of(self._value("model")) is None:
             model, optimizer = copied_pair(self)
-            labels, constructors = self._value("label_cols"), self._value("loss_constructors")
-            parts = Parts(
-                optimizer=optimizer,
-                losses=self._per_label("loss", constructors or self._value("loss")),
-                are_constructors=constructors is not None,
-                loss_weights=self._value("loss_weights") or [1 / len(labels)] * len(labels),
-                metrics=[self._per_label("A group of metrics", group) for group in self._value("metrics")],
-            )
+            parts = Parts(optimizer=optimizer, **objective_of(self))
         else:
             model = copy.deepcopy(self._value("model")).cpu()
         return train, Work(

@@ -87,20 +87,15 @@ def train(work: Work) -> Optional[dict[str, Any]]:
     with run.opened(hvd.rank(), hvd.size()) as data, tempfile.TemporaryDirectory() as scratch:
         observer = observer_of(lightning, work, scratch)
         trainer = _trainer(lightning, work, scratch, observer)
-        loaders = [_Loader(work, queue, module) for queue in work.queues]
-        loaders[0].batches = data.train_data()
-        loaders[1].batches = data.val_data() if run.module_args["has_val"] else None
+        training = _Loader(work, work.queues[0], module, data.train_data())
+        validation = _Loader(work, work.queues[1], module, data.val_data()) if run.module_args["has_val"] else None
         try:
-            trainer.fit(
-                module,
-                loaders[0],
-                None if loaders[1].batches is None else loaders[1],
-                ckpt_path=_checkpoint(run, scratch),
-            )
+            trainer.fit(module, training, validation, ckpt_path=_checkpoint(run, scratch))
         finally:
-            for loader in loaders:
-                loader.close_async_loader()
-    return _result(work, loaders[0].features, observer.size) if hvd.rank() == 0 else None
+            training.close_async_loader()
+            if validation is not None:
+                validation.close_async_loader()
+    return _result(work, training.features, observer.size) if hvd.rank() == 0 else None
 
 
 def _result(work: Work, features: Optional[list[Any]], size: int) -> dict[str, Any]:
@@ -158,27 +153,31 @@ def _checkpoint(run: Run, scratch: str) -> Optional[str]:
 class _Loader(AsyncDataLoaderMixin, BaseDataLoader):
     """Batches for Lightning: tensors by column.
 
-    Attributes:
+    Args:
+        work: says which columns.
+        queue: how many batches a thread prepares.
+        module: knows the epoch.
         batches: of the data module.
+
+    Attributes:
         features: of one row; None before the first batch.
     """
 
-    batches: Any = None
-    features: Optional[list[Any]] = None
-
-    def __init__(self, work: Work, queue: int, module: Any) -> None:
+    def __init__(self, work: Work, queue: int, module: Any, batches: Any) -> None:
         super().__init__(queue, work.reports_waiting)
         self._work = work
         self._module = module
+        self._batches = batches
+        self.features: Optional[list[Any]] = None
 
     def __len__(self) -> int:
-        return len(self.batches)  # TypeError where the user's have no length, as Lightning expects it
+        return len(self._batches)  # TypeError where the user's have no length, as Lightning expects it
 
     def _iterate(self) -> Iterator[dict[str, Any]]:
-        if hasattr(self.batches, "epoch"):
-            self.batches.epoch = self._module.current_epoch  # a run that goes on has its next order of rows
+        if hasattr(self._batches, "epoch"):
+            self._batches.epoch = self._module.current_epoch  # a run that goes on has its next order of rows
         cpu = torch.device("cpu")
-        for batch in self.batches:
+        for batch in self._batches:
             found = edited(batch, self._work.edits)
             run = self._work.run
             features, labels, weights = run.parts(found)
@@ -204,6 +203,7 @@ def _trainer(lightning: Any, work: Work, scratch: str, observer: Any) -> Any:
     wants_gpu = run.use_gpu and work.gpus != 0 and given.get("accelerator", "auto") in ("auto", "gpu", "cuda")
     gpus = torch.cuda.device_count() if wants_gpu and torch.cuda.is_available() else 0
     index = gpu_index(gpus, hvd.local_rank(), lambda has: hvd.allgather_object(has, name="spark.gpus"))
+    given.pop("enable_checkpointing", None)  # there is always the observer, and so no other by default
     options = given.pop("strategy", {})
     theirs = given.pop("callbacks", work.callbacks) or []
     callbacks = [*(theirs if isinstance(theirs, (list, tuple)) else [theirs]), observer]
@@ -220,7 +220,7 @@ def _trainer(lightning: Any, work: Work, scratch: str, observer: Any) -> Any:
         },
         strategy=_strategy(lightning, work, options, index),
         devices=1,
-        enable_checkpointing=True,  # that of the observer
+        enable_checkpointing=True,
         callbacks=callbacks,
     )
 

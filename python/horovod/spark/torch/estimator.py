@@ -39,17 +39,12 @@ class TorchEstimator(HorovodEstimator):
         self._require_one_for_each_column()
 
     def _task(self, rows: Rows, run_id: str) -> tuple[Callable[[Work], Any], Work]:
-        labels = self._value("label_cols")
         model, optimizer = copied_pair(self)
-        constructors = self._value("loss_constructors")
         return train, Work(
             run=self._run(rows, run_id),
             model=model,
             optimizer=optimizer,
-            losses=self._per_label("loss", constructors or self._value("loss")),
-            are_constructors=constructors is not None,
-            loss_weights=self._value("loss_weights") or [1 / len(labels)] * len(labels),
-            metrics=[self._per_label("A group of metrics", group) for group in self._value("metrics")],
+            **objective_of(self),
             compression=self._value("gradient_compression"),
             passes=self._value("backward_passes_per_step"),
             minibatch=self._value("train_minibatch_fn"),
@@ -77,6 +72,17 @@ def require_parts(estimator: HorovodEstimator) -> None:
         )
     if estimator._value("loss") is None and estimator._value("loss_constructors") is None:
         raise InvalidArgumentError("loss is missing: give a function of output and label, or one for each label.")
+
+
+def objective_of(estimator: HorovodEstimator) -> dict[str, Any]:
+    """What the estimator has a model learn: losses, are_constructors, loss_weights and metrics, one for each label."""
+    labels, constructors = estimator._value("label_cols"), estimator._value("loss_constructors")
+    return {
+        "losses": estimator._per_label("loss", constructors or estimator._value("loss")),
+        "are_constructors": constructors is not None,
+        "loss_weights": estimator._value("loss_weights") or [1 / len(labels)] * len(labels),
+        "metrics": [estimator._per_label("A group of metrics", group) for group in estimator._value("metrics")],
+    }
 
 
 def copied_pair(estimator: HorovodEstimator) -> tuple[torch.nn.Module, torch.optim.Optimizer]:

@@ -248,6 +248,7 @@ class _Trainer:
 
 
 def scale(groups: Iterable[dict[str, Any]], factor: float) -> None:
+    """Multiplies the learning rates of an optimizer's groups, in place."""
     for group in groups:
         for name in ("lr", "initial_lr"):
             if name in group:
