@@ -92,7 +92,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
         reader = messages.FrameReader(messages.ON_A_BOARD)
         reader.feed(data)
         while isinstance(entry := reader.next(), messages.Post):
-            entries.Judge(1).post(entry.text)
+            entries.Arbiter(1).post(entry.text)
 
     def agent(data: bytes, limits: Mapping[int, int] = frames.FROM_AGENT, shapes: Any = control.FROM_AGENT) -> None:
         reader = frames.Reader(limits)

@@ -2,7 +2,8 @@
 
 `try_defects.py [--tree CHECKOUT] [NAME ...]`. Works on a copy of the checkout, this one or another, built once; only
 what a defect changes is compiled again. Prints a line per defect: name, seconds with compiling, the first test that
-failed; that test must pass again without the defect. Exit code 1 if one is not caught, or cannot be tried.
+failed; each selection of tests has passed before without a defect. Exit code 1 if one is not caught, or cannot be
+tried.
 """
 
 from __future__ import annotations
@@ -49,8 +50,13 @@ def build(copy: Path) -> None:
     done = subprocess.run(["cmake", "--build", folder], check=False, **_SILENT)
     if done.returncode != 0:
         raise RuntimeError(done.stdout[-3000:])
+    place_libraries(copy)
+
+
+def place_libraries(copy: Path) -> None:
+    """Where Python looks for them, from where they are built."""
     for library in ("libhorovod.so", "libhorovod_tensorflow.so", "_lane.abi3.so"):
-        shutil.copy2(folder / library, copy / "python/horovod/_native" / library)
+        shutil.copy2(copy / "build/release" / library, copy / "python/horovod/_native" / library)
 
 
 def commands(copy: Path, tests: Sequence[str]) -> list[list[str]]:
@@ -91,30 +97,58 @@ def end_session(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def tried(copy: Path, defect: Mapping[str, Any]) -> str:
-    """Puts the defect in, runs its tests, takes it out again; what caught it, "" if nothing did.
+class Trial:
+    """A copy that is built, into which defects are put one at a time.
 
-    Raises:
-        RuntimeError: it cannot be put in or compiled, or what failed fails without it too.
+    Args:
+        copy: see `copied`.
     """
-    path = copy / defect["file"]
-    text = path.read_text()
-    if text.count(defect["old"]) != 1:
-        raise RuntimeError(f"{defect['file']} has its text {text.count(defect['old'])} times")
-    rebuild = build if path.suffix in (".cc", ".h") else lambda _: None
-    path.write_text(text.replace(defect["old"], defect["new"]))
-    caught, command = "", []
-    try:
-        rebuild(copy)
-        for command in commands(copy, defect["tests"]):
-            if caught := first_failure(copy, command):
-                break
-    finally:
-        path.write_text(text)
-    rebuild(copy)
-    if caught and first_failure(copy, command):
-        raise RuntimeError(f"{caught} fails without it, too")
-    return caught
+
+    def __init__(self, copy: Path) -> None:
+        self._copy = copy
+        self._built = copy / "build"
+        self._kept = copy.parent / "kept"
+        self._without: dict[tuple[str, ...], str] = {}  # what fails without a defect, by command
+        build(copy)
+        shutil.copytree(self._built, self._kept, symlinks=True)
+
+    def tried(self, defect: Mapping[str, Any]) -> str:
+        """Puts the defect in, runs its tests, takes it out again; what caught it, "" if nothing did.
+
+        Raises:
+            RuntimeError: it cannot be put in or compiled, or its tests fail without it too.
+        """
+        path = self._copy / defect["file"]
+        text, times = path.read_text(), path.stat()
+        if text.count(defect["old"]) != 1:
+            raise RuntimeError(f"{defect['file']} has its text {text.count(defect['old'])} times")
+        chosen = commands(self._copy, defect["tests"])
+        for command in chosen:
+            if failed := self._fails_without(command):
+                raise RuntimeError(f"{failed} fails without it, too")
+        path.write_text(text.replace(defect["old"], defect["new"]))
+        compiled = path.suffix in (".cc", ".h")
+        try:
+            if compiled:
+                build(self._copy)
+            return next(filter(None, (first_failure(self._copy, command) for command in chosen)), "")
+        finally:
+            path.write_text(text)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            if compiled:
+                self._restore_build()
+
+    def _fails_without(self, command: Sequence[str]) -> str:
+        key = tuple(command)
+        if key not in self._without:
+            self._without[key] = first_failure(self._copy, command)
+        return self._without[key]
+
+    def _restore_build(self) -> None:
+        """As it was: nothing is compiled again that the next defect does not change."""
+        shutil.rmtree(self._built)
+        shutil.copytree(self._kept, self._built, symlinks=True)
+        place_libraries(self._copy)
 
 
 def main() -> int:
@@ -129,13 +163,13 @@ def main() -> int:
     missed = 0
     with tempfile.TemporaryDirectory() as place:
         copy = copied(asked.tree, Path(place))
-        build(copy)
+        trial = Trial(copy)
         for defect in defects:
             if asked.names and defect["name"] not in asked.names:
                 continue
             begun = time.monotonic()
             try:
-                caught = tried(copy, defect)
+                caught = trial.tried(defect)
                 said = caught or "NOT CAUGHT"
             except RuntimeError as error:
                 caught, said = "", f"CANNOT BE TRIED: {error}"
