@@ -21,9 +21,11 @@ namespace {
 
 using hvd::Code;
 using hvd::Status;
+using hvd::api::BeforeFork;
 using hvd::api::Current;
 using hvd::api::Guard;
 using hvd::api::InForkedChild;
+using hvd::api::InForkingParent;
 using hvd::api::Lib;
 using hvd::api::Library;
 using hvd::api::NotInitialized;
@@ -133,7 +135,7 @@ hvd_status hvd_init(const hvd_config* config) {
     std::lock_guard<std::mutex> life(lib.life);
     if (Current())
       return refuse(Status(Code::kInvalidArgument, "hvd_init: already initialised; call hvd_shutdown first."));
-    static const int at_fork = pthread_atfork(nullptr, nullptr, &InForkedChild);
+    static const int at_fork = pthread_atfork(&BeforeFork, &InForkingParent, &InForkedChild);
     if (at_fork != 0) return refuse(hvd::SystemFailure("cannot prepare for forks", at_fork));
     auto engine = Engine::Create(*config);
     HVD_TRY(engine.status());

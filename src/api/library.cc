@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 
 namespace hvd::api {
 namespace {
@@ -11,19 +12,33 @@ std::atomic<Library*>& Place() {
   return place;
 }
 
+// Of the engine that there is, locked while this thread forks.
+thread_local std::shared_ptr<transport::ResultHeap> locked_results;
+
 }  // namespace
 
 Library& Lib() { return *Place().load(std::memory_order_acquire); }
 
-// Another thread of the parent may have held any lock at the time of the fork. So this takes none, and the child gets a
-// library with locks of its own; in memory that was there, since its absence could not be reported. In a child's child
-// the parent's lies there, which nobody will need again.
+void BeforeFork() noexcept {
+  const std::shared_ptr<engine::Engine> engine = Current();
+  locked_results = engine != nullptr ? engine->results() : nullptr;
+  if (locked_results) locked_results->BeforeFork();
+}
+
+void InForkingParent() noexcept {
+  if (const auto results = std::move(locked_results)) results->AfterForkInParent();
+}
+
+// Another thread of the parent may have held any lock at the time of the fork, but that of results. So this takes none,
+// and the child gets a library with locks of its own; in memory that was there, since its absence could not be
+// reported. In a child's child the parent's lies there, which nobody will need again.
 void InForkedChild() noexcept {
   alignas(Library) static std::byte room[sizeof(Library)];
   const Library& parents = Lib();
   engine::Engine* const engine = parents.to_detach.load();
   if (engine != nullptr) engine->DetachInChild();
   const bool forked = parents.forked || engine != nullptr;
+  if (locked_results) locked_results->AfterForkInChild();
   Place().store(new (&room) Library{forked}, std::memory_order_release);
 }
 

@@ -28,6 +28,8 @@ std::shared_ptr<engine::Engine> Current();
 Status NotInitialized();
 
 // For pthread_atfork.
+void BeforeFork() noexcept;
+void InForkingParent() noexcept;
 void InForkedChild() noexcept;
 
 }  // namespace hvd::api

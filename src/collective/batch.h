@@ -33,6 +33,8 @@ class BlockOwner {
   virtual ~BlockOwner() = default;
   // Any thread.
   virtual void TakeBack(std::byte* data, size_t bytes) = 0;
+  // The program has it from now on.
+  virtual void HandOver(std::byte*) {}
 };
 
 // A block of results that the core allocates (allgather, alltoall, reducescatter). 64-byte aligned.

@@ -225,6 +225,9 @@ void Engine::Shutdown(double timeout_s) {
   if (const auto shared = heap()) {  // also from children of this process, whom nothing will detach from now on
     if (Status s = shared->MakePrivate(); !s.ok()) Log(LogLevel::kWarning, s.message());
   }
+  if (const auto shared = results()) {
+    if (Status s = shared->MakePrivate(); !s.ok()) Log(LogLevel::kWarning, s.message());
+  }
 }
 
 std::string Engine::DescribeJson() {

@@ -91,6 +91,7 @@ class Engine {
   HandleTable& handles() { return handles_; }
   ProcessSets& sets() { return sets_; }
   Timeline& timeline() { return timeline_; }
+  std::shared_ptr<transport::ResultHeap> results() const { return connections_->results(); }
   std::shared_ptr<transport::ResidentHeap> heap() const { return connections_->heap(); }
   std::string DescribeJson();
   std::string DumpJson();

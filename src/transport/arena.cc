@@ -2,8 +2,7 @@
 
 namespace hvd::transport {
 namespace {
-constexpr size_t kPage = 4096;
-constexpr size_t RoundUp(size_t n) { return (n + kPage - 1) / kPage * kPage; }
+constexpr size_t RoundUp(size_t n) { return (n + kPageBytes - 1) / kPageBytes * kPageBytes; }
 }  // namespace
 
 Arena::Arena(std::shared_ptr<Region> region, int local_size) : region_(std::move(region)), base_(region_->data()) {

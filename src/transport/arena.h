@@ -1,4 +1,4 @@
-// Arena: the layout of one rank's shared region. Only the owner stores into it, with four exceptions that are said
+// Arena: the layout of one rank's shared region. Only the owner stores into it, with five exceptions that are said
 // below. Fixed part first (words, buffers, rings to each neighbour), then the resident heap.
 //
 //   words    progress, failed, bell; ring cursors, two pairs per neighbour; of the first rank's only, changed by all
@@ -8,9 +8,11 @@
 //   stages    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
 //                           other stores its results back to where it read the data (exception 3)
 //   rings    per neighbour: control 64 KB, data 256 KB (committed when first used)
-//   heap     tensors that live in shared memory; neighbours read and write them during a reduction (exception 1)
+//   heap     tensors that live in shared memory; neighbours read and write them during a reduction (exception 1). Its
+//            end is for results of allgather and alltoall, which neighbours store into (exception 5)
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +26,7 @@ inline constexpr int kArenaStages = 2;
 inline constexpr size_t kArenaExpressBytes = (64 << 10) + 128;
 inline constexpr size_t kArenaSmallBytes = 64 << 10;
 inline constexpr size_t kArenaStageBytes = 512 << 10;
+inline constexpr size_t kMostResultBytes = size_t{512} << 20;
 inline constexpr size_t kControlRingBytes = 64 << 10;
 inline constexpr size_t kDataRingBytes = 256 << 10;
 
@@ -81,12 +84,15 @@ class Arena {
   size_t heap_offset() const { return heap_at_; }
   size_t heap_bytes() const { return region_->bytes() - heap_at_; }
   std::byte* heap() const { return base_ + heap_at_; }
+  // The end of the heap, whole pages, is for results; what is before it for tensors.
+  size_t results_bytes() const { return std::min(kMostResultBytes, heap_bytes() / 2) / kPageBytes * kPageBytes; }
+  size_t tensors_bytes() const { return (heap_bytes() - results_bytes()) / kPageBytes * kPageBytes; }
   const std::shared_ptr<Region>& region() const { return region_; }
 
  private:
   static constexpr size_t kWordsBytes = 4096;
-  static constexpr size_t kPage = 4096;
-  static constexpr size_t kRingWordsAt = kWordsBytes + (2 * kArenaExpressBytes + kPage - 1) / kPage * kPage;
+  static constexpr size_t kRingWordsAt =
+      kWordsBytes + (2 * kArenaExpressBytes + kPageBytes - 1) / kPageBytes * kPageBytes;
   size_t ring_offset(RingKind kind, int neighbour) const {
     const size_t pair = kControlRingBytes + kDataRingBytes;
     return rings_at_ + neighbour * pair + (kind == RingKind::kControl ? 0 : kControlRingBytes);

@@ -80,6 +80,14 @@ class LocalView {
     return n_->Resident(locals_[member], offset, bytes);
   }
 
+  // ---- results that others store into; null: there is no memory for them.
+  const std::shared_ptr<ResultHeap>& results() const { return n_->results(); }
+  // As ResidentOffset.
+  std::optional<uint64_t> ResultOffset(const std::byte* data) const { return n_->ResultOffset(data); }
+  std::byte* Result(int member, uint64_t offset, size_t bytes) const {
+    return n_->Resident(locals_[member], offset, bytes);
+  }
+
   Neighbours& neighbours() { return *n_; }
 
   static constexpr int kStepBits = 24;

@@ -13,7 +13,11 @@ namespace hvd::transport {
 Result<std::unique_ptr<Neighbours>> Neighbours::Create(std::vector<Member> members, int self) {
   std::unique_ptr<Neighbours> n(new Neighbours(std::move(members), self));
   HVD_TRY(n->own().Create());
-  if (n->own().heap_bytes() > 0) n->heap_ = std::make_shared<ResidentHeap>(n->own().region(), n->own().heap_offset());
+  const Arena& own = n->own();
+  if (own.heap_bytes() == 0) return n;
+  const size_t tensors = own.tensors_bytes(), results = own.results_bytes();
+  n->heap_ = std::make_shared<ResidentHeap>(own.region(), own.heap_offset(), tensors);
+  if (results > 0) n->results_ = std::make_shared<ResultHeap>(own.region(), own.heap_offset() + tensors, results);
   return n;
 }
 

@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "transport/arena.h"
 #include "transport/resident_heap.h"
+#include "transport/result_heap.h"
 
 namespace hvd::transport {
 
@@ -136,6 +137,13 @@ class Neighbours {
   }
   std::byte* Resident(int local, uint64_t offset, size_t bytes) const;
   const std::shared_ptr<ResidentHeap>& heap() const { return heap_; }
+  // The part of the heap for results; null: there is none, on no rank.
+  const std::shared_ptr<ResultHeap>& results() const { return results_; }
+  // Of a piece of it, from the beginning of the heap; nothing: it is none.
+  std::optional<uint64_t> ResultOffset(const std::byte* data) const {
+    const std::optional<size_t> offset = results_ ? results_->OffsetInRegion(data) : std::nullopt;
+    return offset ? std::optional<uint64_t>(*offset - arenas_[self_].heap_offset()) : std::nullopt;
+  }
 
  private:
   static constexpr int kMoveBits = 24;
@@ -154,6 +162,7 @@ class Neighbours {
   int inline_spins_ = 0;
   int waiting_for_ = -1;
   std::shared_ptr<ResidentHeap> heap_;
+  std::shared_ptr<ResultHeap> results_;
 };
 
 }  // namespace hvd::transport

@@ -29,6 +29,7 @@ class HeapRegion final : public Region {
   Status Commit(size_t, size_t) override { return Status(); }
   Status MakePrivate(size_t, size_t) override { return Status(); }
   void Drop(size_t, size_t) override {}
+  Status MakeShared(size_t, size_t) override { return Status(); }
   void DetachInChild(size_t, size_t) override {}
 };
 
@@ -64,13 +65,19 @@ class MemfdRegion final : public Region {
       munmap(made, bytes);
       return SystemFailure(kCannotKeep, error);
     }
-    for (size_t page = offset; page < offset + bytes; page += kPage) StoreWhatIsThere(data_ + page);
+    for (size_t page = offset; page < offset + bytes; page += kPageBytes) StoreWhatIsThere(data_ + page);
     return Status();
   }
   // Where that fails the memory is only given back later.
   void Drop(size_t offset, size_t bytes) override {
     constexpr int kHow = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
     (void)fallocate(fd_, kHow, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  }
+  Status MakeShared(size_t offset, size_t bytes) override {
+    constexpr int kHow = MAP_SHARED | MAP_FIXED | MAP_NORESERVE;
+    std::byte* const at = data_ + offset;
+    if (mmap(at, bytes, PROT_READ | PROT_WRITE, kHow, fd_, static_cast<off_t>(offset)) != MAP_FAILED) return Status();
+    return SystemFailure("cannot map shared memory again", errno);
   }
   void DetachInChild(size_t offset, size_t bytes) override {
     if (bytes == 0) return;
@@ -82,7 +89,6 @@ class MemfdRegion final : public Region {
   }
 
  private:
-  static constexpr size_t kPage = 4096;
   static constexpr const char* kCannotKeep = "cannot keep a shared tensor as private memory";
   // An exchange, since an addition of zero may be compiled to a load.
   static void StoreWhatIsThere(std::byte* p) {

@@ -10,6 +10,8 @@
 
 namespace hvd::transport {
 
+inline constexpr size_t kPageBytes = 4096;
+
 class Region {
  public:
   virtual ~Region() = default;
@@ -26,6 +28,9 @@ class Region {
   virtual Status MakePrivate(size_t offset, size_t bytes) = 0;
   // Gives back the shared pages behind private ones; the others see zeros there from then on.
   virtual void Drop(size_t offset, size_t bytes) = 0;
+  // Shared pages again, in place of private ones, whose memory is given back. They hold zeros after Drop, and must be
+  // committed before they are stored into.
+  virtual Status MakeShared(size_t offset, size_t bytes) = 0;
   // In a forked child: [offset, offset + bytes) becomes copy-on-write, so that what the child stores stays its own.
   // Pages that it has not stored into may go on showing what the parent does, and zeros after Drop. Safe in a handler
   // of pthread_atfork.

@@ -6,35 +6,26 @@
 
 namespace hvd::transport {
 namespace {
-// Whole pages, so that MakePrivate can replace an allocation without touching its neighbours.
-constexpr size_t kUnit = 4096;
 // How much is in memory twice while it is made private.
 constexpr size_t kPrivateStep = 16 << 20;
+constexpr size_t kGrowth = 4 << 20;
 }  // namespace
 
 Result<void*> ResidentHeap::Allocate(size_t bytes) {
-  bytes = std::max<size_t>(1, (bytes + kUnit - 1) / kUnit) * kUnit;
+  // Whole pages, so that MakePrivate can replace an allocation without touching its neighbours.
+  bytes = std::max<size_t>(1, (bytes + kPageBytes - 1) / kPageBytes) * kPageBytes;
   std::lock_guard<std::mutex> lock(mutex_);
   if (closed_) return Status(Code::kShutdown, "no shared tensors any more: the engine has failed or shut down.");
-  auto it = std::find_if(free_.begin(), free_.end(), [&](const auto& f) { return f.second >= bytes; });
-  if (it == free_.end()) {
+  const std::optional<size_t> place = free_.Take(bytes);
+  if (!place) {
     return Status(Code::kResource, "no room for a shared tensor of " + std::to_string(bytes) + " bytes in the " +
                                        std::to_string(bytes_) + " bytes reserved; raise HOROVOD_RESIDENT_BYTES.");
   }
-  const size_t offset = it->first, left = it->second - bytes;
-  const size_t end = offset + bytes;
-  if (end > committed_) {
-    // Grow in steps, to keep the number of system calls small when a model's gradients arrive one by one.
-    const size_t target = std::min(bytes_, std::max(end, committed_ + (4u << 20)));
-    if (!region_->Commit(at_ + committed_, target - committed_).ok()) {
-      HVD_TRY(region_->Commit(at_ + committed_, end - committed_));
-      committed_ = end;
-    } else {
-      committed_ = target;
-    }
+  const size_t offset = *place, end = offset + bytes;
+  if (Status s = Back(end); !s.ok()) {
+    free_.Give(offset, bytes);
+    return s;
   }
-  free_.erase(it);
-  if (left > 0) free_[end] = left;
   used_[offset] = bytes;
   std::byte* data = region_->data() + at_ + offset;
   const size_t touched = touched_;
@@ -50,22 +41,20 @@ bool ResidentHeap::Free(void* data) {
   if (p < base || p >= base + bytes_) return false;
   auto it = used_.find(static_cast<size_t>(p - base));
   if (it == used_.end()) return false;
-  auto [offset, bytes] = *it;
+  const auto [offset, bytes] = *it;
   used_.erase(it);
-  auto next = free_.lower_bound(offset);
-  if (next != free_.end() && next->first == offset + bytes) {
-    bytes += next->second;
-    next = free_.erase(next);
-  }
-  if (next != free_.begin()) {
-    auto before = std::prev(next);
-    if (before->first + before->second == offset) {
-      before->second += bytes;
-      return true;
-    }
-  }
-  free_[offset] = bytes;
+  free_.Give(offset, bytes);
   return true;
+}
+
+// Grows in steps, to keep the number of system calls small when a model's gradients arrive one by one.
+Status ResidentHeap::Back(size_t end) {
+  if (end <= committed_) return Status();
+  const size_t target = std::min(bytes_, std::max(end, committed_ + kGrowth));
+  const bool grown = region_->Commit(at_ + committed_, target - committed_).ok();
+  if (!grown) HVD_TRY(region_->Commit(at_ + committed_, end - committed_));
+  committed_ = grown ? target : end;
+  return Status();
 }
 
 std::optional<uint64_t> ResidentHeap::OffsetOf(const void* data, size_t bytes) const {

@@ -9,15 +9,17 @@
 #include <mutex>
 #include <optional>
 
+#include "transport/free_list.h"
 #include "transport/region.h"
 
 namespace hvd::transport {
 
 class ResidentHeap {
  public:
-  ResidentHeap(std::shared_ptr<Region> region, size_t at)
-      : region_(std::move(region)), at_(at), bytes_(region_->bytes() - at) {
-    free_[0] = bytes_;
+  // `bytes` of the region, from `at`.
+  ResidentHeap(std::shared_ptr<Region> region, size_t at, size_t bytes)
+      : region_(std::move(region)), at_(at), bytes_(bytes) {
+    free_.Give(0, bytes_);
   }
 
   // 64-byte aligned, zeroed, committed.
@@ -32,10 +34,13 @@ class ResidentHeap {
   bool empty() const;
 
  private:
+  // With memory, up to there.
+  Status Back(size_t end);
+
   std::shared_ptr<Region> region_;
   const size_t at_, bytes_;
-  mutable std::mutex mutex_;       // guards the changes of all below
-  std::map<size_t, size_t> free_;  // offset -> bytes, coalesced
+  mutable std::mutex mutex_;  // guards the changes of all below
+  FreeList free_;
   std::map<size_t, size_t> used_;  // offset -> bytes
   size_t committed_ = 0;           // [0, committed_) of the heap is backed by memory
   // [0, touched_) has been handed out before and must be zeroed again.

@@ -126,6 +126,31 @@ def forked_child(env: Env) -> None:
     env.still_usable("fork")
 
 
+def forked_child_keeps_results(env: Env) -> None:
+    """A large result that a forked child has stays what it was, whatever the parent does with its own."""
+    if env.target.name == "gpu":
+        return  # a child cannot read it
+    for call in (env.hvd.allgather, env.hvd.alltoall):
+        rows = np.full((env.size * 1000, 128), env.rank, np.float32)  # enough to be stored into by others
+        result = call(env.target.tensor(rows))
+        result = result[0] if isinstance(result, tuple) else result
+        kept = env.target.array(result)
+        before = kept.tobytes()
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(reader, 1)
+            os._exit(0 if kept.tobytes() == before else 1)
+        del result, kept
+        for turn in range(4):  # the memory is used again
+            call(env.target.tensor(rows + turn + 1))
+        os.write(writer, b"g")
+        env.check(f"the child of {call.__name__}", os.waitpid(child, 0)[1], 0)
+        os.close(reader)
+        os.close(writer)
+    env.still_usable("fork with results")
+
+
 def _place(hvd: Any) -> str:
     """All that a process can ask about its place in the job."""
     everybody = hvd.global_process_set
@@ -159,4 +184,11 @@ def sub_worlds(env: Env) -> None:
     env.still_usable("sub-worlds")
 
 
-LIFE: tuple[Callable[[Env], None], ...] = (questions, shutdown_and_init, interrupt, forked_child, sub_worlds)
+LIFE: tuple[Callable[[Env], None], ...] = (
+    questions,
+    shutdown_and_init,
+    interrupt,
+    forked_child,
+    forked_child_keeps_results,
+    sub_worlds,
+)

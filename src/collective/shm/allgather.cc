@@ -2,29 +2,62 @@
 #include <algorithm>
 
 #include "collective/shm/collectives.h"
+#include "collective/shm/direct_results.h"
 #include "collective/shm/steps.h"
 
 namespace hvd::collective::shm {
 namespace {
 
-// The rows that every member sends of every tensor.
+// The rows that every member sends of every tensor, and whether others can store into its results.
 class GatherPlan {
  public:
-  GatherPlan(const Batch& batch, int n) : batch_(batch), all_rows_(n * batch.tensors.size()) {}
+  GatherPlan(const Batch& batch, int n) : batch_(batch), n_(n), all_(n * (1 + batch.tensors.size())) {}
 
-  size_t header_bytes() const { return batch_.tensors.size() * sizeof(int64_t); }
-  std::byte* headers() { return reinterpret_cast<std::byte*>(all_rows_.data()); }
-  int64_t rows(int member, size_t tensor) const { return all_rows_[member * batch_.tensors.size() + tensor]; }
+  size_t header_bytes() const { return (1 + batch_.tensors.size()) * sizeof(int64_t); }
+  std::byte* headers() { return reinterpret_cast<std::byte*>(all_.data()); }
+  int64_t rows(int member, size_t tensor) const { return all_[member * (1 + batch_.tensors.size()) + 1 + tensor]; }
   size_t bytes(int member, size_t tensor) const {
     return static_cast<size_t>(rows(member, tensor)) * batch_.tensors[tensor].row_elems * SizeOf(batch_.dtype);
   }
+  size_t bytes(int member) const {
+    size_t sum = 0;
+    for (size_t t = 0; t < batch_.tensors.size(); ++t) sum += bytes(member, t);
+    return sum;
+  }
+  // Of a result, which is the same on all members.
+  size_t result_bytes(size_t tensor) const {
+    size_t sum = 0;
+    for (int m = 0; m < n_; ++m) sum += bytes(m, tensor);
+    return sum;
+  }
+  // Whether a member whose part is this long has put the first piece of it into its stage, with the rows.
+  static bool StagesFirst(size_t header_bytes, size_t part_bytes, bool offers) {
+    return !TravelsInline(header_bytes, part_bytes) && !(offers && part_bytes >= kDirectBytes);
+  }
+  bool all_stage_first() const {
+    for (int m = 0; m < n_; ++m) {
+      if (!TravelsInline(header_bytes(), bytes(m)) && !StagesFirst(header_bytes(), bytes(m), offers(m))) return false;
+    }
+    return true;
+  }
+  bool direct() const {
+    size_t all = 0;
+    for (int m = 0; m < n_; ++m) {
+      if (!offers(m)) return false;
+      all += bytes(m);
+    }
+    return all >= kDirectBytes;
+  }
 
  private:
+  bool offers(int member) const { return all_[member * (1 + batch_.tensors.size())] != 0; }
+
   const Batch& batch_;
-  std::vector<int64_t> all_rows_;
+  const int n_;
+  std::vector<int64_t> all_;  // by member: whether it offers its results, then the rows
 };
 
-Status Allocate(Batch& batch, const GatherPlan& plan, int n) {
+Status Allocate(const LocalView& view, Batch& batch, const GatherPlan& plan, int n) {
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     Tensor& t = batch.tensors[i];
     size_t bytes = 0;
@@ -33,7 +66,7 @@ Status Allocate(Batch& batch, const GatherPlan& plan, int n) {
       t.received_rows.push_back(plan.rows(m, i));
       bytes += plan.bytes(m, i);
     }
-    HVD_TRY(t.PlaceResult(bytes));
+    HVD_TRY(plan.direct() ? PlaceInShared(view, &t, bytes) : t.PlaceResult(bytes));
   }
   return Status();
 }
@@ -62,10 +95,12 @@ size_t PieceEnd(const Ranges& part, size_t c) { return std::min(part.total(), (c
 
 // The rows of all to all. With the own ones go the data: all of it where it is little, else the first piece.
 Task ExchangeRows(Steps& steps, const Batch& batch, const Ranges& inputs, StoreTrial& trial, GatherPlan& plan) {
+  const bool offers = CanOfferResults(steps.view(), batch);
   std::vector<int64_t> mine;
-  mine.reserve(batch.tensors.size());
+  mine.reserve(1 + batch.tensors.size());
+  mine.push_back(offers ? 1 : 0);
   for (const Tensor& t : batch.tensors) mine.push_back(t.shape.empty() ? 1 : t.shape[0]);
-  if (!TravelsInline(plan.header_bytes(), inputs.total())) {
+  if (GatherPlan::StagesFirst(plan.header_bytes(), inputs.total(), offers)) {
     HVD_CO_TRY(co_await AcquireStages(steps));
     trial.Start();
     inputs.Gather(0, PieceEnd(inputs, 0), PieceOf(steps.view(), steps.me(), 0), trial.mode());
@@ -127,25 +162,58 @@ class GatherStream {
   StoreMode shared_, results_;
 };
 
+// Every member's part of every tensor, by the member itself.
+Task WriteParts(Steps& steps, const Batch& batch, const GatherPlan& plan, const DirectResults& results,
+                StoreMode mode) {
+  const int n = steps.n(), me = steps.me();
+  for (size_t t = 0; t < batch.tensors.size(); ++t) {
+    size_t before = 0;
+    for (int m = 0; m < me; ++m) before += plan.bytes(m, t);
+    std::vector<std::byte*> places;
+    for (int m = 0; m < n && plan.bytes(me, t) > 0; ++m)
+      places.push_back(results.result((me + m) % n, t, batch.tensors.size()) + before);
+    HVD_CO_TRY(co_await CopyToAll(steps, batch.tensors[t].input, plan.bytes(me, t), std::move(places), mode));
+  }
+  steps.Take(1);
+  steps.view().Publish(steps.taken());
+  co_return co_await steps.view().AllReached(steps.taken());
+}
+
 }  // namespace
 
 Task Allgather(const Group& group, Batch& batch) {
   Steps steps(group, batch.seq);
   GatherPlan plan(batch, steps.n());
   const Ranges inputs = InputsOf(batch);
-  const bool streams = !TravelsInline(plan.header_bytes(), inputs.total());
+  const bool streams = !TravelsInline(plan.header_bytes(), inputs.total());  // or is written directly
   StoreTrial trial(group, StoreChooser::Use::kAllgather, streams ? inputs.total() : 0);
   HVD_CO_TRY(co_await ExchangeRows(steps, batch, inputs, trial, plan));
-  HVD_CO_TRY(Allocate(batch, plan, steps.n()));
+  HVD_CO_TRY(Allocate(steps.view(), batch, plan, steps.n()));
+  if (plan.direct()) {
+    DirectResults direct;
+    HVD_CO_TRY(co_await direct.Exchange(steps, batch, [&](int, size_t t) { return plan.result_bytes(t); }));
+    if (direct.complete()) {
+      trial.Start();
+      HVD_CO_TRY(co_await WriteParts(steps, batch, plan, direct, trial.mode()));
+      trial.Stop();
+      steps.view().Finish();
+      co_return Status();
+    }
+  }
   const std::vector<Ranges> places = Places(batch, plan, steps.n());
   StoreTrial results(group, StoreChooser::Use::kAllgatherResults, TotalOf(places));
   GatherStream stream(steps, places, plan.header_bytes(), trial.mode(), results.mode());
   trial.Start();
   results.Start();
   stream.DrainInline();
-  HVD_CO_TRY(co_await StreamAnnounced(
-      steps, stream.rounds(), steps.n() * kPieceBytes, [&stream](size_t c, std::byte* piece) { stream.Fill(c, piece); },
-      [&stream](size_t c) { stream.Drain(c); }));
+  const auto fill = [&stream](size_t c, std::byte* piece) { stream.Fill(c, piece); };
+  const auto drain = [&stream](size_t c) { stream.Drain(c); };
+  const size_t round_bytes = steps.n() * kPieceBytes;
+  if (plan.direct() || !plan.all_stage_first()) {
+    HVD_CO_TRY(co_await StreamPieces(steps, stream.rounds(), round_bytes, fill, drain));
+  } else {
+    HVD_CO_TRY(co_await StreamAnnounced(steps, stream.rounds(), round_bytes, fill, drain));
+  }
   trial.Stop();
   results.Stop();
   steps.view().Finish();

@@ -2,21 +2,46 @@
 #include <algorithm>
 
 #include "collective/shm/collectives.h"
+#include "collective/shm/direct_results.h"
 #include "collective/shm/lanes.h"
 #include "collective/shm/steps.h"
 
 namespace hvd::collective::shm {
 namespace {
 
-// How many rows each member sends to each other, for every tensor: known everywhere after the exchange of the splits.
+// How many rows each member sends to each other, for every tensor, and whether others can store into its results: known
+// everywhere after the exchange of the splits.
 class SplitPlan {
  public:
-  SplitPlan(const Batch& batch, int n) : batch_(batch), n_(n), rows_(batch.tensors.size() * n * n) {}
+  SplitPlan(const Batch& batch, int n) : batch_(batch), n_(n), all_((1 + batch.tensors.size() * n) * n) {}
 
-  size_t header_bytes() const { return n_ * batch_.tensors.size() * sizeof(int64_t); }
-  std::byte* headers() { return reinterpret_cast<std::byte*>(rows_.data()); }
+  size_t header_bytes() const { return (1 + n_ * batch_.tensors.size()) * sizeof(int64_t); }
+  std::byte* headers() { return reinterpret_cast<std::byte*>(all_.data()); }
   int64_t rows(int from, int to, size_t tensor) const {
-    return rows_[(from * batch_.tensors.size() + tensor) * n_ + to];
+    return all_[from * (1 + batch_.tensors.size() * n_) + 1 + tensor * n_ + to];
+  }
+  size_t result_bytes(int to, size_t tensor) const {
+    size_t sum = 0;
+    for (int from = 0; from < n_; ++from) sum += bytes(from, to, tensor);
+    return sum;
+  }
+  // Whether a member that sends so much has put the first piece of it into its stage, with the splits.
+  static bool StagesFirst(size_t header_bytes, size_t sent_bytes, bool offers) {
+    return !TravelsInline(header_bytes, sent_bytes) && !(offers && sent_bytes >= kDirectBytes);
+  }
+  bool all_stage_first() const {
+    for (int from = 0; from < n_; ++from) {
+      if (!is_inline(from) && !StagesFirst(header_bytes(), sent(from), offers(from))) return false;
+    }
+    return true;
+  }
+  bool direct() const {
+    size_t all = 0;
+    for (int from = 0; from < n_; ++from) {
+      if (!offers(from)) return false;
+      all += sent(from);
+    }
+    return all >= kDirectBytes;
   }
   size_t bytes(int from, int to, size_t tensor) const {
     return static_cast<size_t>(rows(from, to, tensor)) * batch_.tensors[tensor].row_elems * SizeOf(batch_.dtype);
@@ -49,9 +74,11 @@ class SplitPlan {
   }
 
  private:
+  bool offers(int member) const { return all_[member * (1 + batch_.tensors.size() * n_)] != 0; }
+
   const Batch& batch_;
   int n_;
-  std::vector<int64_t> rows_;
+  std::vector<int64_t> all_;  // by member: whether it offers its results, then the rows
 };
 
 // The parts of the own inputs by destination.
@@ -69,14 +96,15 @@ std::vector<Ranges> OwnParts(const Batch& batch, int n) {
 }
 
 Task ExchangeSplits(Steps& steps, const Batch& batch, const Ranges& sent, SplitPlan& plan) {
-  std::vector<int64_t> mine;
+  std::vector<int64_t> mine = {CanOfferResults(steps.view(), batch) ? 1 : 0};
   for (const Tensor& t : batch.tensors) mine.insert(mine.end(), t.splits.begin(), t.splits.end());
   co_return co_await ExchangeHeaders(steps, reinterpret_cast<const std::byte*>(mine.data()), plan.header_bytes(), sent,
                                      plan.headers());
 }
 
 // Allocates the results and says where the part from each member goes in them.
-Result<std::vector<Ranges>> Allocate(Batch& batch, const SplitPlan& plan, int n, int me) {
+Result<std::vector<Ranges>> Allocate(const LocalView& view, Batch& batch, const SplitPlan& plan) {
+  const int n = view.size(), me = view.index();
   std::vector<Ranges> places(n);
   for (size_t i = 0; i < batch.tensors.size(); ++i) {
     Tensor& t = batch.tensors[i];
@@ -86,7 +114,7 @@ Result<std::vector<Ranges>> Allocate(Batch& batch, const SplitPlan& plan, int n,
       t.received_rows.push_back(plan.rows(m, me, i));
       bytes += plan.bytes(m, me, i);
     }
-    HVD_TRY(t.PlaceResult(bytes));
+    HVD_TRY(plan.direct() ? PlaceInShared(view, &t, bytes) : t.PlaceResult(bytes));
     const std::byte* own = t.input;
     for (int d = 0; d < me; ++d) own += plan.bytes(me, d, i);
     std::byte* out = t.output;
@@ -96,6 +124,26 @@ Result<std::vector<Ranges>> Allocate(Batch& batch, const SplitPlan& plan, int n,
     }
   }
   return places;
+}
+
+// Every part of every tensor, by the member that sends it.
+Task WriteParts(Steps& steps, const Batch& batch, const SplitPlan& plan, const DirectResults& results, StoreMode mode) {
+  const int n = steps.n(), me = steps.me();
+  for (size_t t = 0; t < batch.tensors.size(); ++t) {
+    std::vector<size_t> begins(1);
+    for (int d = 0; d < n; ++d) begins.push_back(begins.back() + plan.bytes(me, d, t));
+    for (int k = 0; k < n; ++k) {
+      const int to = (me + k) % n;  // not all to one at the same time
+      if (plan.bytes(me, to, t) == 0) continue;
+      std::vector<std::byte*> places(1, results.result(to, t, batch.tensors.size()));
+      for (int m = 0; m < me; ++m) places[0] += plan.bytes(m, to, t);
+      const std::byte* const part = batch.tensors[t].input + begins[to];
+      HVD_CO_TRY(co_await CopyToAll(steps, part, plan.bytes(me, to, t), std::move(places), mode));
+    }
+  }
+  steps.Take(1);
+  steps.view().Publish(steps.taken());
+  co_return co_await steps.view().AllReached(steps.taken());
 }
 
 }  // namespace
@@ -121,15 +169,26 @@ Task Alltoall(const Group& group, Batch& batch) {
         parts[d].Gather(lanes.begin(total, c), lanes.end(total, c), piece + lanes.offset(me, d), trial.mode());
     }
   };
-  if (streams) {
+  if (SplitPlan::StagesFirst(plan.header_bytes(), sent.total(), CanOfferResults(view, batch))) {
     HVD_CO_TRY(co_await AcquireStages(steps));
     trial.Start();
     fill(0, PieceOf(view, me, 0));
     trial.Pause();
   }
   HVD_CO_TRY(co_await ExchangeSplits(steps, batch, sent, plan));
-  const Result<std::vector<Ranges>> allocated = Allocate(batch, plan, n, me);
+  const Result<std::vector<Ranges>> allocated = Allocate(view, batch, plan);
   if (!allocated.ok()) co_return allocated.status();
+  if (plan.direct()) {
+    DirectResults direct;
+    HVD_CO_TRY(co_await direct.Exchange(steps, batch, [&](int m, size_t t) { return plan.result_bytes(m, t); }));
+    if (direct.complete()) {
+      trial.Start();
+      HVD_CO_TRY(co_await WriteParts(steps, batch, plan, direct, trial.mode()));
+      trial.Stop();
+      view.Finish();
+      co_return Status();
+    }
+  }
   const std::vector<Ranges>& places = *allocated;
   StoreTrial results(group, StoreChooser::Use::kAlltoallResults, TotalOf(places));
   results.Start();
@@ -147,7 +206,12 @@ Task Alltoall(const Group& group, Batch& batch) {
     }
   };
   trial.Start();
-  HVD_CO_TRY(co_await StreamAnnounced(steps, lanes.rounds(plan.longest_streamed()), 2 * kPieceBytes, fill, drain));
+  const size_t rounds = lanes.rounds(plan.longest_streamed());
+  if (plan.direct() || !plan.all_stage_first()) {
+    HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
+  } else {
+    HVD_CO_TRY(co_await StreamAnnounced(steps, rounds, 2 * kPieceBytes, fill, drain));
+  }
   trial.Stop();
   results.Stop();
   view.Finish();

@@ -37,7 +37,7 @@ Task ExchangeBlobs(Steps& steps, const std::byte* mine, size_t bytes, std::byte*
 Task ExchangeHeaders(Steps& steps, const std::byte* mine, size_t bytes, const Ranges& data, std::byte* all) {
   if (bytes > LocalView::small_bytes() / 2) co_return co_await ExchangeBlobs(steps, mine, bytes, all);
   LocalView& view = steps.view();
-  const int which = steps.small_buffer(0);
+  const int which = steps.NextSmallBuffer();
   if (steps.FirstUse(LocalView::Buffer::kSmall, which)) co_await view.Acquire(LocalView::Buffer::kSmall, which);
   std::byte* small = view.small(steps.me(), which);
   std::memcpy(small, mine, bytes);

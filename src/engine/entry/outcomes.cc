@@ -63,6 +63,7 @@ Status TakeResult(Completion& completion, int index, hvd_result* out) {
   }
   Describe(*outcome, out);
   out->data = t->output;
+  if (t->result && t->result->owner) t->result->owner->HandOver(t->result->data);
   out->owner = t->result.release();
   t->room = 0;
   return Status();

@@ -32,6 +32,9 @@ class Connections {
   transport::Neighbours* neighbours() const { return transports_.neighbours.get(); }  // null: alone on its host
   int local_of(int rank) const { return transports_.local_of_rank[rank]; }
   bool one_host() const { return neighbours() != nullptr && neighbours()->size() == size_; }
+  std::shared_ptr<transport::ResultHeap> results() const {
+    return neighbours() != nullptr ? neighbours()->results() : nullptr;
+  }
   std::shared_ptr<transport::ResidentHeap> heap() const {
     return neighbours() != nullptr ? neighbours()->heap() : nullptr;
   }

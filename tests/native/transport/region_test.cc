@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 
 #include "native/engine/world.h"
 #include "transport/resident_heap.h"
+#include "transport/result_heap.h"
 
 namespace hvd::test::transport_region {
 namespace {
@@ -91,7 +93,7 @@ TEST(resident_heap_made_private_takes_little_more_memory) {
   const int fd = NewMemfd(bytes);
   const auto own = MapAgain(fd, bytes);
   EXPECT_OK(own->Commit(0, bytes));
-  ResidentHeap heap(own, 0);
+  ResidentHeap heap(own, 0, bytes);
   const auto tensor = heap.Allocate(bytes);
   EXPECT_OK(tensor.status());
   std::memset(*tensor, 7, bytes);
@@ -123,6 +125,7 @@ class FailingRegion final : public Region {
     return steps_-- == 0 ? Status(Code::kResource, "no more mappings") : real_->MakePrivate(offset, bytes);
   }
   void Drop(size_t offset, size_t bytes) override { real_->Drop(offset, bytes); }
+  Status MakeShared(size_t offset, size_t bytes) override { return real_->MakeShared(offset, bytes); }
   void DetachInChild(size_t offset, size_t bytes) override { real_->DetachInChild(offset, bytes); }
 
  private:
@@ -134,7 +137,7 @@ class FailingRegion final : public Region {
 TEST(resident_heap_made_private_in_two_goes_keeps_what_is_there) {
   const size_t bytes = 40 << 20;
   const int fd = NewMemfd(bytes);
-  ResidentHeap heap(std::make_shared<FailingRegion>(MapAgain(fd, bytes), 2), 0);
+  ResidentHeap heap(std::make_shared<FailingRegion>(MapAgain(fd, bytes), 2), 0, bytes);
   const auto tensor = heap.Allocate(bytes);
   EXPECT_OK(tensor.status());
   auto* data = static_cast<unsigned char*>(*tensor);
@@ -146,6 +149,93 @@ TEST(resident_heap_made_private_in_two_goes_keeps_what_is_there) {
   for (size_t i = 0; i < bytes; ++i) wrong += data[i] != 7;
   EXPECT_EQ(wrong, size_t{0});
   close(fd);
+}
+
+// ---- results
+
+struct Results {
+  static constexpr size_t kBytes = 8 << 20;
+  int fd = NewMemfd(kBytes);
+  std::shared_ptr<Region> own = MapAgain(fd, kBytes), other = MapAgain(fd, kBytes);
+  ResultHeap heap{own, 1 << 20, kBytes - (1 << 20)};
+  ~Results() { close(fd); }
+
+  std::byte* Filled(size_t bytes, int value) {
+    std::byte* const data = heap.Take(bytes);
+    EXPECT(data != nullptr);
+    std::memset(own->data() + (data - own->data()), value, bytes);
+    return data;
+  }
+  // How another process sees it.
+  std::byte* There(const std::byte* data) { return other->data() + (data - own->data()); }
+  // What f answers in a forked child.
+  template <class F>
+  bool InChild(F f) {
+    heap.BeforeFork();
+    const pid_t child = fork();
+    if (child == 0) {
+      heap.AfterForkInChild();
+      _exit(f() ? 0 : 1);
+    }
+    heap.AfterForkInParent();
+    int status = 1;
+    EXPECT(waitpid(child, &status, 0) == child);
+    return status == 0;
+  }
+};
+
+TEST(result_heap_pieces_are_shared_used_again_and_bounded) {
+  Results r;
+  std::byte* const first = r.Filled(3 << 20, 1);
+  EXPECT(*r.There(first) == std::byte{1} && r.heap.OffsetInRegion(first).has_value());
+  EXPECT(!r.heap.OffsetInRegion(r.own->data()).has_value());
+  EXPECT(r.heap.Take(5 << 20) == nullptr && r.heap.Take(0) == nullptr);
+  std::byte* const second = r.Filled(3 << 20, 2);
+  EXPECT(r.heap.Take(1 << 20) == nullptr);  // none has been given back
+  r.heap.Free(first);
+  EXPECT(r.heap.Take(2 << 20) == first);
+  EXPECT(r.heap.Take(1 << 20) != nullptr);
+  r.heap.Free(second);
+}
+
+TEST(result_heap_a_child_keeps_what_the_parent_gives_back) {
+  Results r;
+  std::byte* const begun = r.Filled(1 << 20, 2);  // still the collective's
+  std::byte* const given = r.Filled(2 << 20, 1);
+  r.heap.HandOver(given);
+  int pipes[2];
+  EXPECT(pipe(pipes) == 0);
+  r.heap.BeforeFork();
+  const pid_t child = fork();
+  if (child == 0) {
+    r.heap.AfterForkInChild();
+    char go;
+    const bool told = read(pipes[0], &go, 1) == 1;
+    r.heap.Free(given);  // does nothing: the memory is the parent's to use
+    *begun = std::byte{9};
+    _exit(told && given[0] == std::byte{1} && given[(2 << 20) - 1] == std::byte{1} ? 0 : 1);
+  }
+  r.heap.AfterForkInParent();
+  std::memset(static_cast<void*>(given), 3, 2 << 20);
+  r.heap.Free(given);
+  std::byte* const again = r.Filled(2 << 20, 4);  // shared again
+  EXPECT(*r.There(again) == std::byte{4});
+  EXPECT(write(pipes[1], "g", 1) == 1);
+  int status = 1;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+  EXPECT(*begun == std::byte{2} && *r.There(begun) == std::byte{2});
+  close(pipes[0]);
+  close(pipes[1]);
+}
+
+TEST(result_heap_made_private_hears_no_other_and_gives_no_more) {
+  Results r;
+  std::byte* const piece = r.Filled(1 << 20, 1);
+  EXPECT_OK(r.heap.MakePrivate());
+  std::memset(r.There(piece), 9, 1 << 20);
+  EXPECT(piece[0] == std::byte{1} && r.heap.Take(1) == nullptr);
+  EXPECT(r.InChild([&] { return piece[0] == std::byte{1}; }));
+  r.heap.Free(piece);
 }
 
 // At abort a neighbour that lives is cut off; for one that is dead nothing is copied.

@@ -72,7 +72,7 @@ def test_no_resident_gradients_means_no_resident_bytes() -> None:
 def test_resident_bytes_fit_into_the_address_space(
     memory: int, limit: Optional[int], local_size: int, expected: int
 ) -> None:
-    assert resident_bytes_for(memory, limit, local_size) == expected
+    assert resident_bytes_for(memory, limit, local_size, 64 << 30) == expected
 
 
 def test_zero_timeout_means_no_deadline() -> None:

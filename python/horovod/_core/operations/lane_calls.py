@@ -25,8 +25,8 @@ __all__ = ["LaneCall", "LaneCalls"]
 
 # Programs that make up new names for ever must not fill the memory.
 _MAX_CALLS: Final = 8192
-# The core's own memory is better above this: it asks for large pages and keeps some of them.
-_MOST_PLACED_BYTES: Final = 1 << 20
+# The core's own memory is better above this: other ranks of the host store into it, and some of it is kept.
+_MOST_PLACED_BYTES: Final = 1 << 19
 
 
 class LaneCall(LaneEntry):

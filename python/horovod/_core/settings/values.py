@@ -74,7 +74,8 @@ _OF_A_SERVICE: Final = re.compile(
 _COMMON_LETTERS: Final = 4
 _NEARLY: Final = 0.8
 
-_DEFAULT_RESIDENT_BYTES: Final = 64 << 30
+_DEFAULT_RESIDENT_BYTES: Final = 64 << 30  # with resident gradients
+_RESULTS_BYTES: Final = 1 << 30  # without: for results of collectives
 _RESIDENT_GRAIN_BYTES: Final = 2 << 20
 _SHARE_OF_LIMIT: Final = 4  # the rest is the program's, whose frameworks map several GB
 _NO_DEADLINE_S: Final = 1e9
@@ -213,17 +214,16 @@ class Settings:
     def _resident_bytes(self, local_size: int) -> int:
         size: int = self.resident_bytes
         if size < 0:
-            if not self.resident_gradients:
-                return 0
             import resource
 
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
             limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-            size = resident_bytes_for(memory, None if limit == resource.RLIM_INFINITY else limit, local_size)
+            most = _DEFAULT_RESIDENT_BYTES if self.resident_gradients else _RESULTS_BYTES
+            size = resident_bytes_for(memory, None if limit == resource.RLIM_INFINITY else limit, local_size, most)
         return size // _RESIDENT_GRAIN_BYTES * _RESIDENT_GRAIN_BYTES
 
 
-def resident_bytes_for(memory: int, limit: Optional[int], local_size: int) -> int:
+def resident_bytes_for(memory: int, limit: Optional[int], local_size: int, most: int) -> int:
     """How much address space a rank gets for tensors in shared memory; pages are committed when a tensor is placed
     there. All ranks of a host must come to the same, so nothing counts in which they differ by nature.
 
@@ -231,8 +231,9 @@ def resident_bytes_for(memory: int, limit: Optional[int], local_size: int) -> in
         memory: of the host, in bytes.
         limit: of a process's address space, in bytes; None: there is none.
         local_size: number of ranks whose memory each rank maps.
+        most: in bytes.
     """
-    size = min(memory // 2, _DEFAULT_RESIDENT_BYTES)
+    size = min(memory // 2, most)
     return size if limit is None else min(size, limit // _SHARE_OF_LIMIT // local_size)
 
 

@@ -358,7 +358,7 @@ TEST(shm_allreduce_resident_uses_no_stage) {  // all tensors resident: the stage
 // How results are stored is tried on what goes through the stages; the resident way has only one way to store.
 TEST(shm_allreduce_resident_results_are_no_trial) {
   constexpr size_t kElems = 1 << 20, kBytes = kElems * sizeof(float);
-  ShmWorld world(2, 3 * kBytes);
+  ShmWorld world(2, 5 * kBytes);  // half of it is for results
   auto groups = Groups(world);
   RanksAsThreads(2, [&](int rank) {
     auto chooser = std::make_shared<StoreChooser>(StoreChooser::Setting::kMeasure, kBytes);

@@ -30,6 +30,19 @@ Bytes Rows(const Bytes& data, size_t first, size_t count, size_t row_bytes) {
 
 // ---- allgather
 
+// Worlds without shared memory for results, with little of it, and with enough.
+constexpr size_t kHeaps[] = {0, 4 << 20, 64 << 20};
+// So many members at most where each heap is tried.
+constexpr int MostMembers(size_t heap) { return heap == 0 ? 8 : 4; }
+
+// Memory that the caller gives for the result of this size, on some members: such results take no direct stores.
+void GiveRoom(Tensor* t, Bytes* room, size_t bytes, std::mt19937_64& random) {
+  if (random() % 8 != 0) return;
+  room->resize(bytes);
+  t->output = room->data();
+  t->room = bytes;
+}
+
 // rows[tensor][member]
 void RunAllgather(ShmWorld& world, std::vector<std::unique_ptr<GroupSide>>& groups, uint64_t seq, DType dtype,
                   size_t row_elems, const std::vector<std::vector<size_t>>& rows) {
@@ -43,6 +56,8 @@ void RunAllgather(ShmWorld& world, std::vector<std::unique_ptr<GroupSide>>& grou
     }
   }
   RanksAsThreads(n, [&](int rank) {
+    std::mt19937_64 random(seq * 10 + rank);
+    std::vector<Bytes> rooms(rows.size());
     Batch batch;
     batch.seq = seq;
     batch.type = OpType::kAllgather;
@@ -50,6 +65,7 @@ void RunAllgather(ShmWorld& world, std::vector<std::unique_ptr<GroupSide>>& grou
     for (size_t t = 0; t < rows.size(); ++t) {
       batch.tensors.push_back(MakeTensor(inputs[t][rank].data(), nullptr,
                                          {static_cast<int64_t>(rows[t][rank]), static_cast<int64_t>(row_elems)}));
+      GiveRoom(&batch.tensors[t], &rooms[t], expected[t].size(), random);
     }
     EXPECT_OK(Drive(world.rank(rank), Allgather(groups[rank]->group, batch)));
     for (size_t t = 0; t < rows.size(); ++t) {
@@ -60,10 +76,10 @@ void RunAllgather(ShmWorld& world, std::vector<std::unique_ptr<GroupSide>>& grou
   });
 }
 
-TEST(shm_allgather_uneven_rows) {
+void AllgatherUnevenRows(size_t heap) {
   std::mt19937_64 random(1);
-  for (int n = 1; n <= 8; ++n) {
-    ShmWorld world(n);
+  for (int n = 1; n <= MostMembers(heap); ++n) {
+    ShmWorld world(n, heap);
     auto groups = Groups(world);
     uint64_t seq = 0;
     const auto rows = [&](size_t most) {
@@ -83,7 +99,13 @@ TEST(shm_allgather_uneven_rows) {
     RunAllgather(world, groups, ++seq, DType::kUint16, 1,
                  {std::vector<size_t>(n, 4 * kPiece / 2 + 77)});  // many pieces
     if (n <= 3) RunAllgather(world, groups, ++seq, DType::kFloat32, 1, {rows(2000000), rows(10), rows(300000)});
+    for (int i = 0; i < 8 && heap != 0; ++i)
+      RunAllgather(world, groups, ++seq, DType::kInt32, 1, {rows(90000), rows(9)});
   }
+}
+
+TEST(shm_allgather_uneven_rows) {
+  for (const size_t heap : kHeaps) AllgatherUnevenRows(heap);
 }
 
 TEST(shm_allgather_of_very_many_tensors) {  // the header alone does not fit a small buffer
@@ -181,10 +203,10 @@ void RunAlltoall(ShmWorld& world, std::vector<std::unique_ptr<GroupSide>>& group
   });
 }
 
-TEST(shm_alltoall_every_split) {
+void AlltoallEverySplit(size_t heap) {
   std::mt19937_64 random(2);
-  for (int n = 1; n <= 8; ++n) {
-    ShmWorld world(n);
+  for (int n = 1; n <= MostMembers(heap); ++n) {
+    ShmWorld world(n, heap);
     auto groups = Groups(world);
     uint64_t seq = 0;
     const auto splits = [&](size_t most) {
@@ -205,7 +227,12 @@ TEST(shm_alltoall_every_split) {
     auto one = splits(0);
     one[0][n - 1] = 400001;  // one sender, one receiver
     RunAlltoall(world, groups, ++seq, DType::kUint8, 1, 1, one);
+    for (int i = 0; i < 8 && heap != 0; ++i) RunAlltoall(world, groups, ++seq, DType::kFloat32, 1, 2, splits(60000));
   }
+}
+
+TEST(shm_alltoall_every_split) {
+  for (const size_t heap : kHeaps) AlltoallEverySplit(heap);
 }
 
 // ---- reducescatter

@@ -1,0 +1,66 @@
+// Results that lie where the other members can store: each member copies its parts straight into the results of all,
+// one copy and no stage. For allgather and alltoall, whose results the core allocates.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/task.h"
+#include "collective/batch.h"
+#include "collective/shm/steps.h"
+
+namespace hvd::collective::shm {
+
+// Of the results of all members together: less goes through the stages, or with the sizes.
+inline constexpr size_t kDirectBytes = 256 << 10;
+
+// Whether a member can offer results that others store into: it has shared memory for them, and nobody gives other
+// memory. The offers of a batch fit one small buffer.
+bool CanOfferResults(const LocalView& view, const Batch& batch);
+
+// As Tensor::PlaceResult, in memory that others can store into, where there is room.
+Status PlaceInShared(const LocalView& view, Tensor* t, size_t bytes);
+
+// Where the results of all members lie.
+class DirectResults {
+ public:
+  // The results of this member have been placed. 1 step, after ExchangeHeaders, whose inline data stay. sizes(m, t):
+  // bytes of the result of a tensor on a member.
+  template <class Sizes>
+  Task Exchange(Steps& steps, const Batch& batch, Sizes sizes) {
+    const size_t tensors = batch.tensors.size();
+    const std::vector<uint64_t> mine = OwnPlaces(steps, batch);
+    std::vector<uint64_t> all(tensors * steps.n());
+    HVD_CO_TRY(co_await ExchangeBlobs(steps, reinterpret_cast<const std::byte*>(mine.data()),
+                                      tensors * sizeof(uint64_t), reinterpret_cast<std::byte*>(all.data())));
+    places_.assign(all.size(), nullptr);
+    complete_ = true;
+    for (int m = 0; m < steps.n(); ++m) {
+      for (size_t t = 0; t < tensors; ++t) {
+        const size_t bytes = sizes(m, t), i = m * tensors + t;
+        if (bytes == 0) continue;
+        if (all[i] != 0) places_[i] = steps.view().Result(m, all[i] - 1, bytes);
+        complete_ = complete_ && places_[i] != nullptr;
+      }
+    }
+    co_return Status();
+  }
+  // The same on all members: every result can be stored into by all.
+  bool complete() const { return complete_; }
+  // Of tensor t of n on a member.
+  std::byte* result(int member, size_t t, size_t n) const { return places_[member * n + t]; }
+
+ private:
+  // Offsets + 1; 0: there is none.
+  static std::vector<uint64_t> OwnPlaces(Steps& steps, const Batch& batch);
+
+  std::vector<std::byte*> places_;
+  bool complete_ = false;
+};
+
+// Copies a part into results, piece by piece, so that it is read from memory once. Its place may be one of them.
+Task CopyToAll(Steps& steps, const std::byte* part, size_t bytes, std::vector<std::byte*> places, StoreMode mode);
+
+}  // namespace hvd::collective::shm

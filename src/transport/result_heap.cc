@@ -1,0 +1,112 @@
+#include "transport/result_heap.h"
+
+#include <utility>
+
+namespace hvd::transport {
+namespace {
+// What waits with memory for the next result; a larger one is not for this heap.
+constexpr size_t kMostWarm = 128u << 20;
+}  // namespace
+
+ResultHeap::ResultHeap(std::shared_ptr<Region> region, size_t at, size_t bytes)
+    : region_(std::move(region)), at_(at), bytes_(bytes) {
+  bare_.Give(at, bytes);
+}
+
+std::byte* ResultHeap::Take(size_t bytes) {
+  bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (closed_ || bytes == 0 || bytes > kMostWarm) return nullptr;
+  std::optional<size_t> offset = warm_.Take(bytes);
+  if (offset) {
+    warm_bytes_ -= bytes;
+  } else {
+    offset = TakeBare(bytes);
+    if (!offset) return nullptr;
+  }
+  used_[*offset] = {.bytes = bytes};
+  used_bytes_ += bytes;
+  return region_->data() + *offset;
+}
+
+// New pages cost more than the collective that fills them, unless they are used again. So a program that keeps all its
+// results gets two here, and one that gives them back as many as it has given back.
+std::optional<size_t> ResultHeap::TakeBare(size_t bytes) {
+  if (used_bytes_ > bytes + freed_bytes_) return std::nullopt;
+  std::optional<size_t> offset = bare_.Take(bytes);
+  if (!offset && warm_bytes_ > 0) {
+    DropWarm();
+    offset = bare_.Take(bytes);
+  }
+  if (!offset || region_->Commit(*offset, bytes).ok()) return offset;
+  bare_.Give(*offset, bytes);
+  return std::nullopt;
+}
+
+void ResultHeap::Free(std::byte* data) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto it = Find(data);
+  if (in_child_ || it == used_.end()) return;
+  const auto [offset, piece] = *it;
+  used_.erase(it);
+  used_bytes_ -= piece.bytes;
+  freed_bytes_ += piece.bytes;
+  if (piece.is_private) {
+    if (region_->MakeShared(offset, piece.bytes).ok()) bare_.Give(offset, piece.bytes);
+    return;
+  }
+  if (warm_bytes_ + piece.bytes > kMostWarm) DropWarm();  // the next result is probably like this one
+  warm_.Give(offset, piece.bytes);
+  warm_bytes_ += piece.bytes;
+}
+
+void ResultHeap::DropWarm() {
+  for (const auto& [offset, bytes] : warm_.TakeAll()) {
+    region_->Drop(offset, bytes);
+    bare_.Give(offset, bytes);
+  }
+  warm_bytes_ = 0;
+}
+
+void ResultHeap::HandOver(std::byte* data) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto it = Find(data); it != used_.end()) it->second.handed_over = true;
+}
+
+std::map<size_t, ResultHeap::Piece>::iterator ResultHeap::Find(const std::byte* data) {
+  const std::optional<size_t> offset = OffsetInRegion(data);
+  return offset ? used_.find(*offset) : used_.end();
+}
+
+Status ResultHeap::MakePrivate() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  closed_ = true;
+  for (auto& [offset, piece] : used_) HVD_TRY(MakePrivate(offset, &piece));
+  return Status();
+}
+
+Status ResultHeap::MakePrivate(size_t offset, Piece* piece) {
+  if (piece->is_private) return Status();
+  HVD_TRY(region_->MakePrivate(offset, piece->bytes));
+  piece->is_private = true;
+  region_->Drop(offset, piece->bytes);
+  return Status();
+}
+
+// What cannot be made private is made so in the child, where it may show what the parent does until it is stored into.
+void ResultHeap::BeforeFork() {
+  mutex_.lock();
+  for (auto& [offset, piece] : used_) {
+    if (piece.handed_over) (void)MakePrivate(offset, &piece);
+  }
+}
+
+void ResultHeap::AfterForkInChild() {
+  in_child_ = true;
+  for (const auto& [offset, piece] : used_) {
+    if (!piece.is_private) region_->DetachInChild(offset, piece.bytes);
+  }
+  mutex_.unlock();
+}
+
+}  // namespace hvd::transport
