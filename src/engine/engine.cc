@@ -107,7 +107,7 @@ Engine::Engine(const hvd_config& c, Ways ways)
       waiter_(&driver_, express_.get(), spread_.get(), &counters_, c.spin_us),
       intake_({.submissions = &submissions_, .sets = &sets_, .waker = waker_.get(), .driver = &driver_,
                .timeline = &timeline_, .backends = &backends_},
-              c.rank),
+              c.rank, c.size == 1),
       express_path_({.express = express_.get(), .spread = spread_.get(), .submissions = &submissions_,
                      .timeline = &timeline_, .executor = &executor_, .connections = connections_.get(),
                      .verdict = &verdict_, .arrivals = &arrivals_, .driver = &driver_, .counters = &counters_,

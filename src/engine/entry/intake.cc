@@ -202,6 +202,7 @@ Status Intake::CheckGroup(const hvd_op* ops, int n) const {
 void Intake::Announce(uint32_t flags, size_t bytes) {
   if (flags == HVD_SUBMIT_AT_ONCE) return tools_.waker->RingSelf();  // the background thread: what comes back wakes it
   if ((flags & HVD_SUBMIT_WILL_WAIT) != 0) return;
+  if (alone_) return tools_.driver->Poll();  // there is nobody to wait for, and nothing to gather
   if (bytes < kSmallBytes && tools_.submissions->waiting() < kGathered) return tools_.waker->LookSoon();
   tools_.driver->Kick();
 }

@@ -27,7 +27,7 @@ class Intake {
   };
   using Out = std::shared_ptr<Completion>*;
 
-  Intake(const Tools& tools, int rank) : tools_(tools), rank_(rank) {}
+  Intake(const Tools& tools, int rank, bool alone) : tools_(tools), rank_(rank), alone_(alone) {}
 
   // A group of n tensors, or a join. flags: HVD_SUBMIT_...; counted: the name of a single unnamed operation that has
   // got it already.
@@ -63,6 +63,7 @@ class Intake {
 
   const Tools tools_;
   const int rank_;
+  const bool alone_;  // the job has one rank
   const std::shared_ptr<SendCopies> send_copies_ = std::make_shared<SendCopies>();
   const std::shared_ptr<SendCopies> self_copies_ = std::make_shared<SendCopies>();  // sends to other ranks have limits
 };
