@@ -20,8 +20,10 @@ thread_local std::shared_ptr<transport::ResultHeap> locked_results;
 Library& Lib() { return *Place().load(std::memory_order_acquire); }
 
 void BeforeFork() noexcept {
-  const std::shared_ptr<engine::Engine> engine = Current();
-  locked_results = engine != nullptr ? engine->results() : nullptr;
+  {
+    const std::shared_ptr<engine::Engine> engine = Current();
+    locked_results = engine != nullptr ? engine->results() : nullptr;
+  }  // another thread may have shut it down: what it has left is given back before the lock is taken
   if (locked_results) locked_results->BeforeFork();
 }
 
@@ -29,7 +31,8 @@ void InForkingParent() noexcept {
   if (const auto results = std::move(locked_results)) results->AfterForkInParent();
 }
 
-// Another thread of the parent may have held any lock at the time of the fork, but that of results. So this takes none,
+// Another thread of the parent may have held any lock at the time of the fork, but that of the
+// engine's results. So this takes none,
 // and the child gets a library with locks of its own; in memory that was there, since its absence could not be
 // reported. In a child's child the parent's lies there, which nobody will need again.
 void InForkedChild() noexcept {

@@ -1,5 +1,4 @@
-// FreeList: which parts of a range are free. First fit, so that what was given back last, and is low, is warm when it
-// is used again. Not thread-safe.
+// FreeList: which parts of a range are free. First fit. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -1,17 +1,25 @@
 #include "transport/result_heap.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 namespace hvd::transport {
 namespace {
 // What waits with memory for the next result; a larger one is not for this heap.
 constexpr size_t kMostWarm = 128u << 20;
+// So much at a time: what is made private lies in memory twice for a moment, and a signal that comes while pages are
+// committed has it done again.
+constexpr size_t kStep = 4u << 20;
 }  // namespace
 
 ResultHeap::ResultHeap(std::shared_ptr<Region> region, size_t at, size_t bytes)
-    : region_(std::move(region)), at_(at), bytes_(bytes) {
+    : region_(std::move(region)), at_(at), bytes_(bytes), process_(getpid()) {
   bare_.Give(at, bytes);
 }
+
+bool ResultHeap::in_child() const { return getpid() != process_; }
 
 std::byte* ResultHeap::Take(size_t bytes) {
   bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -38,26 +46,34 @@ std::optional<size_t> ResultHeap::TakeBare(size_t bytes) {
     DropWarm();
     offset = bare_.Take(bytes);
   }
-  if (!offset || region_->Commit(*offset, bytes).ok()) return offset;
+  if (!offset || Commit(*offset, bytes).ok()) return offset;
+  region_->Drop(*offset, bytes);
   bare_.Give(*offset, bytes);
   return std::nullopt;
 }
 
+Status ResultHeap::Commit(size_t offset, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kStep) HVD_TRY(region_->Commit(offset + at, std::min(kStep, bytes - at)));
+  return Status();
+}
+
 void ResultHeap::Free(std::byte* data) {
+  if (in_child()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = Find(data);
-  if (in_child_ || it == used_.end()) return;
+  if (it == used_.end()) return;
   const auto [offset, piece] = *it;
   used_.erase(it);
   used_bytes_ -= piece.bytes;
   freed_bytes_ += piece.bytes;
-  if (piece.is_private) {
+  if (piece.private_bytes > 0) {
     if (region_->MakeShared(offset, piece.bytes).ok()) bare_.Give(offset, piece.bytes);
     return;
   }
   if (warm_bytes_ + piece.bytes > kMostWarm) DropWarm();  // the next result is probably like this one
   warm_.Give(offset, piece.bytes);
   warm_bytes_ += piece.bytes;
+  if (closed_) DropWarm();
 }
 
 void ResultHeap::DropWarm() {
@@ -69,6 +85,7 @@ void ResultHeap::DropWarm() {
 }
 
 void ResultHeap::HandOver(std::byte* data) {
+  if (in_child()) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   if (const auto it = Find(data); it != used_.end()) it->second.handed_over = true;
 }
@@ -81,15 +98,18 @@ std::map<size_t, ResultHeap::Piece>::iterator ResultHeap::Find(const std::byte* 
 Status ResultHeap::MakePrivate() {
   const std::lock_guard<std::mutex> lock(mutex_);
   closed_ = true;
+  DropWarm();
   for (auto& [offset, piece] : used_) HVD_TRY(MakePrivate(offset, &piece));
   return Status();
 }
 
 Status ResultHeap::MakePrivate(size_t offset, Piece* piece) {
-  if (piece->is_private) return Status();
-  HVD_TRY(region_->MakePrivate(offset, piece->bytes));
-  piece->is_private = true;
-  region_->Drop(offset, piece->bytes);
+  while (piece->private_bytes < piece->bytes) {
+    const size_t from = offset + piece->private_bytes, n = std::min(kStep, piece->bytes - piece->private_bytes);
+    HVD_TRY(region_->MakePrivate(from, n));
+    piece->private_bytes += n;
+    region_->Drop(from, n);
+  }
   return Status();
 }
 
@@ -102,10 +122,8 @@ void ResultHeap::BeforeFork() {
 }
 
 void ResultHeap::AfterForkInChild() {
-  in_child_ = true;
-  for (const auto& [offset, piece] : used_) {
-    if (!piece.is_private) region_->DetachInChild(offset, piece.bytes);
-  }
+  for (const auto& [offset, piece] : used_)
+    region_->DetachInChild(offset + piece.private_bytes, piece.bytes - piece.private_bytes);
   mutex_.unlock();
 }
 

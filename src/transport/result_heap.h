@@ -43,16 +43,21 @@ class ResultHeap {
  private:
   struct Piece {
     size_t bytes = 0;
-    bool handed_over = false, is_private = false;
+    size_t private_bytes = 0;  // of its beginning
+    bool handed_over = false;
   };
   Status MakePrivate(size_t offset, Piece* piece);
-
+  Status Commit(size_t offset, size_t bytes);
+  // Asked before the lock, which a thread of the parent may have held: only the current engine's heap is locked while a
+  // process forks.
+  bool in_child() const;
   std::optional<size_t> TakeBare(size_t bytes);
   void DropWarm();
   std::map<size_t, Piece>::iterator Find(const std::byte* data);
 
   const std::shared_ptr<Region> region_;
   const size_t at_, bytes_;
+  const int process_;
   std::mutex mutex_;              // guards what follows
   std::map<size_t, Piece> used_;  // by offset in the region
   size_t used_bytes_ = 0;
@@ -61,7 +66,6 @@ class ResultHeap {
   size_t warm_bytes_ = 0;
   FreeList bare_;  // without
   bool closed_ = false;
-  bool in_child_ = false;
 };
 
 }  // namespace hvd::transport

@@ -209,7 +209,7 @@ Task Allgather(const Group& group, Batch& batch) {
   const auto fill = [&stream](size_t c, std::byte* piece) { stream.Fill(c, piece); };
   const auto drain = [&stream](size_t c) { stream.Drain(c); };
   const size_t round_bytes = steps.n() * kPieceBytes;
-  if (plan.direct() || !plan.all_stage_first()) {
+  if (plan.direct() || !plan.all_stage_first()) {  // some member has announced no piece
     HVD_CO_TRY(co_await StreamPieces(steps, stream.rounds(), round_bytes, fill, drain));
   } else {
     HVD_CO_TRY(co_await StreamAnnounced(steps, stream.rounds(), round_bytes, fill, drain));

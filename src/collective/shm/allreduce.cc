@@ -57,7 +57,7 @@ void CombineFlat(LocalView& view, const Batch& batch, int which) {
 
 // Invariant: nobody stores into a small buffer that another still combines: the buffers alternate, and Acquire waits
 // for the readers of the batch that used this one last. All of them have finished it when they publish for the batch in
-// between, so it costs nothing.
+// between, so it mostly costs nothing.
 Task FlatAllreduce(const Group& group, Batch& batch, size_t total) {
   LocalView& view = *group.local;
   view.Begin(batch.seq);

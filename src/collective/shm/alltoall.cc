@@ -207,7 +207,7 @@ Task Alltoall(const Group& group, Batch& batch) {
   };
   trial.Start();
   const size_t rounds = lanes.rounds(plan.longest_streamed());
-  if (plan.direct() || !plan.all_stage_first()) {
+  if (plan.direct() || !plan.all_stage_first()) {  // some member has announced no piece
     HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
   } else {
     HVD_CO_TRY(co_await StreamAnnounced(steps, rounds, 2 * kPieceBytes, fill, drain));

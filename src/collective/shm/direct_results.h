@@ -13,7 +13,7 @@
 
 namespace hvd::collective::shm {
 
-// Of the results of all members together: less goes through the stages, or with the sizes.
+// Of what all members send together: less goes through the stages, or with the sizes.
 inline constexpr size_t kDirectBytes = 256 << 10;
 
 // Whether a member can offer results that others store into: it has shared memory for them, and nobody gives other
@@ -60,7 +60,7 @@ class DirectResults {
   bool complete_ = false;
 };
 
-// Copies a part into results, piece by piece, so that it is read from memory once. Its place may be one of them.
+// Copies a part to several places, piece by piece, so that it is read from memory once.
 Task CopyToAll(Steps& steps, const std::byte* part, size_t bytes, std::vector<std::byte*> places, StoreMode mode);
 
 }  // namespace hvd::collective::shm

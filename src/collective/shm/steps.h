@@ -95,7 +95,7 @@ Task ExchangeHeaders(Steps& steps, const std::byte* mine, size_t bytes, const Ra
 inline bool TravelsInline(size_t header_bytes, size_t data_bytes) {
   return header_bytes <= LocalView::small_bytes() / 2 && data_bytes <= LocalView::small_bytes() - header_bytes;
 }
-// Where ExchangeHeaders put the data of a member.
+// Where ExchangeHeaders put the data of a member; it is the first exchange of a batch.
 inline const std::byte* InlineData(Steps& steps, int member, size_t header_bytes) {
   return steps.view().small(member, steps.small_buffer(0)) + header_bytes;
 }

@@ -217,8 +217,10 @@ class Settings:
             import resource
 
             memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-            limit, _ = resource.getrlimit(resource.RLIMIT_AS)
             most = _DEFAULT_RESIDENT_BYTES if self.resident_gradients else _RESULTS_BYTES
+            limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+            file_limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)  # which holds for a memfd too
+            most = most if file_limit == resource.RLIM_INFINITY else min(most, file_limit // 2)
             size = resident_bytes_for(memory, None if limit == resource.RLIM_INFINITY else limit, local_size, most)
         return size // _RESIDENT_GRAIN_BYTES * _RESIDENT_GRAIN_BYTES
 
