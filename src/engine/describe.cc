@@ -70,16 +70,38 @@ std::string Describe(ProcessSets& sets) {
 }
 
 // By operation: how many tensors of this rank, and their bytes. Those without a tensor are left out.
-std::string Describe(const std::array<Counters::Volume, HVD_RECV + 1>& volumes) {
+std::string DescribeOperations(const Counters& counters) {
   Members all;
-  for (size_t type = 0; type < volumes.size(); ++type) {
-    const auto tensors = static_cast<int64_t>(volumes[type].tensors);
+  for (int type = 0; type <= HVD_RECV; ++type) {
+    const int at = HVD_COUNTER_OPERATIONS + 2 * type;
+    const auto tensors = static_cast<int64_t>(counters.Since(at));
     if (tensors == 0) continue;
     Members m;
     m.Add("tensors", tensors);
-    m.Add("bytes", static_cast<int64_t>(volumes[type].bytes));
+    m.Add("bytes", static_cast<int64_t>(counters.Since(at + 1)));
     all.Add(NameOf(static_cast<OpType>(type)), m.Json());
   }
+  return all.Json();
+}
+
+std::string Describe(const Counters& counters, size_t in_flight) {
+  Members all, seconds;
+  for (const auto& [name, word] : {std::pair("batches", HVD_COUNTER_BATCHES),
+                                   {"tensors", HVD_COUNTER_TENSORS},
+                                   {"sleeps", HVD_COUNTER_SLEEPS},
+                                   {"steps", HVD_COUNTER_STEPS},
+                                   {"stalls", HVD_COUNTER_STALLS},
+                                   {"errors", HVD_COUNTER_ERRORS}})
+    all.Add(name, static_cast<int64_t>(counters.Since(word)));
+  for (const auto& [name, word] : {std::pair("blocked", HVD_COUNTER_BLOCKED_NS),
+                                   {"transferring", HVD_COUNTER_TRANSFER_NS},
+                                   {"pending", HVD_COUNTER_PENDING_NS},
+                                   {"in_batches", HVD_COUNTER_BATCH_NS}})
+    seconds.Add(name, static_cast<double>(counters.Since(word)) * 1e-9);
+  all.Add("in_flight", static_cast<int64_t>(in_flight));
+  all.Add("seconds", seconds.Json());
+  all.AddText("last_error", counters.LastError());
+  all.Add("operations", DescribeOperations(counters));
   return all.Json();
 }
 
@@ -146,12 +168,7 @@ std::string DescribeFixedSettings(const hvd_config& c) {
 std::string DescribeRank(const Facts& rank) {
   std::string backends;
   for (const auto& backend : rank.backends->all()) backends += (backends.empty() ? "" : ",") + Describe(*backend);
-  Members counters, all;
-  counters.Add("batches", static_cast<int64_t>(rank.counters->batches));
-  counters.Add("tensors", static_cast<int64_t>(rank.counters->tensors));
-  counters.Add("sleeps", static_cast<int64_t>(rank.counters->sleeps));
-  counters.Add("in_flight", static_cast<int64_t>(rank.in_flight));
-  counters.Add("operations", Describe(rank.counters->volumes));
+  Members all;
   all.Add("abi", int64_t{HVD_ABI_VERSION});
   all.Add("rank", int64_t{rank.topology.rank});
   all.Add("size", int64_t{rank.topology.size});
@@ -164,7 +181,7 @@ std::string DescribeRank(const Facts& rank) {
   all.Add("backends", '[' + backends + ']');
   all.Add("settings", rank.settings_json);
   all.Add("process_sets", Describe(*rank.sets));
-  all.Add("counters", counters.Json());
+  all.Add("counters", Describe(*rank.counters, rank.in_flight));
   return all.Json();
 }
 

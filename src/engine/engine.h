@@ -121,11 +121,11 @@ class Engine {
   const std::unique_ptr<Waker> waker_;
   const std::unique_ptr<Watch> watch_;
   Role role_;
+  Counters counters_;
   Submissions submissions_;
   HandleTable handles_;
   ProcessSets sets_;
   Timeline timeline_;
-  Counters counters_;
   Tuning tuning_;
 
   // ---- the holder of the role only

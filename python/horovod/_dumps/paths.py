@@ -1,4 +1,4 @@
-"""Where dumps lie and how the launcher learns of them: names in a directory, and two kinds of pipes.
+"""Where dumps and counters lie and how the launcher learns of dumps: names in a directory, and two kinds of pipes.
 
 In the job's private directory `horovodrun` makes the pipe `dumps`, into which a rank writes its number once its dump
 is there; each rank makes the pipe `ask.N`, into which `horovodrun` writes to have one. Pipes, because nobody has to
@@ -41,6 +41,11 @@ def find_stacks_file(directory: Path, rank: int) -> Optional[tuple[Path, int]]:
 def ask_pipe(directory: Path, rank: int) -> Path:
     """Where a rank is asked for its dump."""
     return directory / f"ask.{rank}"
+
+
+def counters_file(directory: Path, number: int) -> Path:
+    """The counters of the rank that was started under this number; their layout is in horovod.h."""
+    return directory / f"counters.{number}"
 
 
 def open_stacks_file(path: Path) -> int:

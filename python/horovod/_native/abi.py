@@ -10,7 +10,7 @@ import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 from typing import Any, Final
 
-ABI_VERSION: Final = 4
+ABI_VERSION: Final = 5
 
 # hvd_status
 OK: Final = 0
@@ -78,6 +78,38 @@ class HvdOp(ctypes.Structure):
 SUBMIT_WILL_WAIT: Final = 1
 SUBMIT_AT_ONCE: Final = 2
 
+# flags
+COUNTER_LAYOUT: Final = 0
+COUNTER_PID: Final = 1
+COUNTER_RANK: Final = 2
+COUNTER_SIZE: Final = 3
+COUNTER_EPOCH: Final = 4
+COUNTER_RESETS: Final = 5
+COUNTER_COMMITS: Final = 6
+COUNTER_BEGAN_NS: Final = 7
+COUNTER_BATCHES: Final = 16
+COUNTER_TENSORS: Final = 17
+COUNTER_SLEEPS: Final = 18
+COUNTER_IN_FLIGHT: Final = 19
+COUNTER_STEPS: Final = 20
+COUNTER_BLOCKED_NS: Final = 21
+COUNTER_TRANSFER_NS: Final = 22
+COUNTER_BATCH_NS: Final = 23
+COUNTER_PENDING_NS: Final = 24
+COUNTER_BLOCKED_THREADS: Final = 25
+COUNTER_BLOCKED_SINCE_NS: Final = 26
+COUNTER_BATCH_NS_THEN: Final = 27
+COUNTER_BATCH_SINCE_NS: Final = 28
+COUNTER_CHANGED_NS: Final = 29
+COUNTER_STALLS: Final = 30
+COUNTER_ERRORS: Final = 31
+COUNTER_OPERATIONS: Final = 32
+COUNTER_ERROR_TURN: Final = 50
+COUNTER_PROCESSOR_NS: Final = 51
+COUNTER_ERROR_TEXT: Final = 64
+COUNTER_WORDS: Final = 96
+COUNTERS_LAYOUT: Final = 1
+
 
 class HvdPeer(ctypes.Structure):
     """hvd_peer"""
@@ -102,7 +134,7 @@ class HvdConfig(ctypes.Structure):
         ("stall_warning_s", c_double), ("stall_shutdown_s", c_double), ("collective_timeout_s", c_double),
         ("link_timeout_s", c_double), ("spin_us", c_double), ("store_mode", c_int32), ("thread_affinity", c_int32),
         ("log_level", c_int32), ("log_hide_time", c_int32), ("timeline_path", c_char_p),
-        ("timeline_mark_cycles", c_int32), ("resident_bytes", c_int64),
+        ("timeline_mark_cycles", c_int32), ("resident_bytes", c_int64), ("counters", POINTER(c_uint64)),
     ]
 
 # hvd_mpi_style
@@ -202,7 +234,19 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
         "UINT32": UINT32, "UINT64": UINT64, "FLOAT8_E4M3FN": FLOAT8_E4M3FN, "FLOAT8_E5M2": FLOAT8_E5M2,
     },
     "": {
-        "SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE,
+        "SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE, "COUNTER_LAYOUT": COUNTER_LAYOUT,
+        "COUNTER_PID": COUNTER_PID, "COUNTER_RANK": COUNTER_RANK, "COUNTER_SIZE": COUNTER_SIZE,
+        "COUNTER_EPOCH": COUNTER_EPOCH, "COUNTER_RESETS": COUNTER_RESETS, "COUNTER_COMMITS": COUNTER_COMMITS,
+        "COUNTER_BEGAN_NS": COUNTER_BEGAN_NS, "COUNTER_BATCHES": COUNTER_BATCHES, "COUNTER_TENSORS": COUNTER_TENSORS,
+        "COUNTER_SLEEPS": COUNTER_SLEEPS, "COUNTER_IN_FLIGHT": COUNTER_IN_FLIGHT, "COUNTER_STEPS": COUNTER_STEPS,
+        "COUNTER_BLOCKED_NS": COUNTER_BLOCKED_NS, "COUNTER_TRANSFER_NS": COUNTER_TRANSFER_NS,
+        "COUNTER_BATCH_NS": COUNTER_BATCH_NS, "COUNTER_PENDING_NS": COUNTER_PENDING_NS,
+        "COUNTER_BLOCKED_THREADS": COUNTER_BLOCKED_THREADS, "COUNTER_BLOCKED_SINCE_NS": COUNTER_BLOCKED_SINCE_NS,
+        "COUNTER_BATCH_NS_THEN": COUNTER_BATCH_NS_THEN, "COUNTER_BATCH_SINCE_NS": COUNTER_BATCH_SINCE_NS,
+        "COUNTER_CHANGED_NS": COUNTER_CHANGED_NS, "COUNTER_STALLS": COUNTER_STALLS, "COUNTER_ERRORS": COUNTER_ERRORS,
+        "COUNTER_OPERATIONS": COUNTER_OPERATIONS, "COUNTER_ERROR_TURN": COUNTER_ERROR_TURN,
+        "COUNTER_PROCESSOR_NS": COUNTER_PROCESSOR_NS, "COUNTER_ERROR_TEXT": COUNTER_ERROR_TEXT,
+        "COUNTER_WORDS": COUNTER_WORDS,
     },
     "hvd_mpi_style": {
         "MPI_OPEN_MPI": MPI_OPEN_MPI, "MPI_MPICH": MPI_MPICH, "MPI_STANDARD": MPI_STANDARD,

@@ -16,6 +16,7 @@ from typing import Final, Optional
 
 import horovod
 from horovod._core.errors import HorovodError, InvalidArgumentError, UnsupportedError
+from horovod._core.settings import Settings
 from horovod._dumps.paths import signal_number
 from horovod.runner import commits, launcher_log
 from horovod.runner.display import standard_streams
@@ -24,6 +25,7 @@ from horovod.runner.job import Job, effective_settings, make_job, working_direct
 from horovod.runner.launchers.base import Launcher, Outcome, Surroundings
 from horovod.runner.launchers.choose import choose
 from horovod.runner.options import flags
+from horovod.runner.showing.opening import monitored
 
 _USAGE: Final = 2
 _WORDS: Final = ("doctor", "help")
@@ -61,6 +63,10 @@ def _main(words: Sequence[str]) -> int:
 
         sys.stdout.write(checks.report(verbose=bool(line.values.get("verbose"))) + "\n")
         return 0
+    if line.status:
+        from horovod.runner.showing import status
+
+        return status.show(as_json=line.values.get("status_format") == "json")
     word = line.command[0] if line.command else ""
     if word in _WORDS and not ("num_proc" in line.values and _is_a_program(word)):
         if word == "help":
@@ -78,7 +84,7 @@ def _main(words: Sequence[str]) -> int:
     from horovod.runner.processes import orphans  # ctypes is needed only where a job starts
 
     orphans.adopt()
-    return _finish(run_job(job), job.settings.verbose)
+    return _finish(run_job(job), job.settings)
 
 
 def _is_a_program(word: str) -> bool:
@@ -114,20 +120,28 @@ def _run_once(launcher: Launcher, job: Job) -> Outcome:
     asks = signal_number(job.settings.dump_signal)
     taken = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, *([asks] if asks else []))
     with taken_signals(taken) as (fd, take):
-        outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, dump_signal=asks))
+        with monitored(job) as live:
+            outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, dump_signal=asks, live=live))
         late = [number for number in take() if number not in (signal.SIGTSTP, asks)]
     return outcome.ended_for_good(late) if job.settings.max_restarts else outcome
 
 
-def _finish(outcome: Outcome, verbose: bool) -> int:
+def _finish(outcome: Outcome, settings: Settings) -> int:
     launcher_log.job_ended(outcome.exits)
     # A user who stops the launcher does not want to wait for a reader that does not read.
     if outcome.closing_words and (not outcome.interrupted or standard_streams.is_read(sys.stderr, _LAST_WORD_S)):
         _say(outcome.closing_words)
-    elif outcome.exits and not outcome.closing_words and (verbose or standard_streams.is_terminal(sys.stderr)):
+    wanted, terminal = settings.summary, standard_streams.is_terminal(sys.stderr)
+    ended_well = bool(outcome.exits) and not outcome.closing_words
+    if ended_well and (wanted or (settings.verbose or terminal) and wanted is not False):
         from horovod.runner.summary import summary
 
         _say(summary(outcome.exits))
+    if outcome.rows and (wanted or (wanted is None and ended_well and terminal)):
+        from horovod.runner.live.pages import closing_lines
+
+        for text in closing_lines(outcome.rows):
+            _say(text)
     return outcome.exit_code
 
 

@@ -25,6 +25,7 @@ from horovod.runner.launchers.choose import choose
 from horovod.runner.options.job_options import values_of
 from horovod.runner.processes.shipment import Shipment
 from horovod.runner.restarts import run_with_restarts
+from horovod.runner.showing.opening import monitored
 
 # Parameters of `run` that are no settings of the job.
 OF_THE_CALL: Final = ("func", "args", "kwargs", "executable")
@@ -122,7 +123,8 @@ def _call(effective: Effective, payload: bytes, executable: Optional[str]) -> li
     def run_once(job: Job) -> Outcome:
         answers.clear()
         with contextlib.closing(Shipment(payload)) as shipment, taken_signals((signal.SIGINT,)) as (fd, take):
-            outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment))
+            with monitored(job) as live:
+                outcome = launcher.run(job, Surroundings(sys.stdout, sys.stderr, fd, take, shipment, live=live))
             outcome = outcome.ended_for_good(take()) if job.settings.max_restarts else outcome
         launcher_log.job_ended(outcome.exits)
         answers.update(shipment.results())

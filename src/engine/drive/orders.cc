@@ -1,5 +1,7 @@
 #include "engine/drive/orders.h"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 #include <utility>
 #include <variant>
@@ -24,6 +26,15 @@ void GiveResultShape(const BatchRun& run, collective::Tensor& t) {
   }
 }
 
+// When the first of its tensors of this rank was submitted; infinity: none is this rank's.
+double FirstSubmitted(const negotiation::ExecuteBatch& batch) {
+  double first = std::numeric_limits<double>::infinity();
+  for (const negotiation::Entry& entry : batch.entries) {
+    if (entry.ticket != 0) first = std::min(first, Submitted::Of(entry.ticket)->since);
+  }
+  return first;
+}
+
 int64_t BytesOf(const collective::Tensor& t, DType dtype) { return static_cast<int64_t>(t.elems * SizeOf(dtype)); }
 
 }  // namespace
@@ -35,6 +46,7 @@ void Orders::Obey(negotiation::Action& action) {
 void Orders::Do(negotiation::ExecuteBatch& batch) {
   if (tools_.verdict->failed()) return;
   if (tools_.timeline->mark_cycles()) tools_.timeline->Instant("CYCLE_START");
+  if (!tools_.counters->batches_run()) tools_.counters->BatchesBegin(NowS(), FirstSubmitted(batch));
   tools_.executor->Add(batch, tools_.sets->Find(batch.process_set), tools_.submissions);
   const negotiation::Request& first = *batch.entries[0].request;
   if (IsPointToPoint(first.type)) tools_.feed->Answered(first.process_set, first.name);
@@ -49,8 +61,8 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
   Status status = Combine(agreed, exchanged.payloads, set->group, own);
   if (!status.ok())
     status = status.Because(negotiation::Subject(own->type, own->name, 0) + " on rank " + std::to_string(tools_.rank));
-  ++tools_.counters->batches;
-  ++tools_.counters->tensors;
+  tools_.counters->CountBatch(1);
+  if (!status.ok()) tools_.counters->CountError(status.message());
   tools_.counters->Note(own->type, own->process_set, own->name, BytesOf(own->tensor, own->dtype));
   own->completion->results[own->index] = {agreed.dtype, std::move(own->tensor)};
   tools_.arrivals->ArriveTaken(tools_.submissions->Take(exchanged.entry.ticket)->completion, std::move(status));
@@ -62,6 +74,7 @@ void Orders::Do(negotiation::EntryFailed& entry) {
   if (tools_.verdict->failed()) return;
   std::unique_ptr<Submitted> own = tools_.submissions->Take(entry.ticket);
   const bool pair = IsPointToPoint(own->type);
+  tools_.counters->CountError(entry.why.message());
   if (own->copy != nullptr) KeepFailure(*own, entry);
   tools_.arrivals->ArriveTaken(std::move(own->completion), std::move(entry.why));
   if (pair) tools_.feed->Answered(entry.process_set, entry.name);
@@ -106,7 +119,10 @@ void Orders::Do(negotiation::RankLeft& leaver) {
 }
 
 void Orders::Do(negotiation::Aborted& end) { tools_.verdict->Fail(end.why, false); }
-void Orders::Do(negotiation::Stalled&) { DumpCall::Stalled(); }
+void Orders::Do(negotiation::Stalled&) {
+  tools_.counters->CountStall();
+  DumpCall::Stalled();
+}
 void Orders::Do(negotiation::LogLine& line) { Log(line.level, line.text); }
 
 void Orders::EndWish(uint64_t ticket, int64_t value, Status status) {
@@ -117,8 +133,9 @@ void Orders::EndWish(uint64_t ticket, int64_t value, Status status) {
 }
 
 void Orders::Finish(BatchRun& run, const Status& status) {
-  ++tools_.counters->batches;
-  tools_.counters->tensors += run.own.size();
+  if (tools_.executor->size() == 1) tools_.counters->BatchesEnd(NowS());
+  tools_.counters->CountBatch(run.own.size());
+  if (!status.ok()) tools_.counters->CountError(status.message());
   for (size_t i = 0; i < run.own.size(); ++i) {
     Submitted* own = run.own[i].get();
     if (own == nullptr) continue;

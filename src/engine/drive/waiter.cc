@@ -23,7 +23,8 @@ constexpr uint64_t kRoundsPerClock = 64;
 
 bool Waiter::Wait(Completion& completion, double timeout_s) {
   if (completion.done()) return true;
-  const double deadline = NowS() + timeout_s;
+  const double now = NowS(), deadline = now + timeout_s;
+  const CountedWait counted(counters_, now);
   while (!completion.done()) {
     if (driver_->TryTakeRole()) {
       Woken why = Woken::kProgress;
@@ -95,7 +96,7 @@ Waiter::Woken Waiter::SleepInRole(double deadline) {
     return Woken::kProgress;
   }
   Waker::Events events;
-  ++counters_->sleeps;
+  counters_->CountSleep();
   const bool undisturbed = tools_.waker->Sleep(std::min(deadline, progress.NextDeadline()) - NowS(), &events);
   tools_.waker->SetBell(transport::BellState::kAwake);
   driver_->Notice(events);

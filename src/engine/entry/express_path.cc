@@ -47,8 +47,7 @@ bool ExpressPath::Run(const hvd_op& op, std::string* counted, std::shared_ptr<Co
     tools_.driver->PutDownRole();
     return false;
   }
-  ++tools_.counters->batches;
-  ++tools_.counters->tensors;
+  tools_.counters->CountBatch(1);
   tools_.counters->Note(static_cast<OpType>(op.type), 0, name, static_cast<int64_t>(small.bytes()));
   try {
     Take(small, op, out);
@@ -63,7 +62,10 @@ bool ExpressPath::Run(const hvd_op& op, std::string* counted, std::shared_ptr<Co
 bool ExpressPath::Meet(const SmallCollective& small, uint64_t fingerprint) {
   if (tools_.connections->crowded()) tools_.spread->BeforeWait();
   small.Bring(tools_.express->mine());
-  return !tools_.executor->gave_up() && tools_.express->Meet(fingerprint, small.bytes());
+  if (tools_.executor->gave_up()) return false;
+  const bool met = tools_.express->Meet(fingerprint, small.bytes());
+  if (tools_.express->waited_s() > 0) tools_.counters->WaitedForOthers(tools_.express->waited_s());
+  return met;
 }
 
 void ExpressPath::Take(const SmallCollective& small, const hvd_op& op, std::shared_ptr<Completion>* out) {
@@ -73,6 +75,7 @@ void ExpressPath::Take(const SmallCollective& small, const hvd_op& op, std::shar
   for (int m = 0; m < group().size(); ++m) places[m] = tools_.express->of(m);
   const Status status = small.Take(places, &result);
   if (status.ok() && result.result == nullptr) return;
+  if (!status.ok()) tools_.counters->CountError(status.message());
   *out = std::make_shared<Completion>(1);
   (*out)->results[0] = {static_cast<DType>(op.dtype), std::move(result)};
   const int rank = group().ranks[group().index];

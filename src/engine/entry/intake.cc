@@ -59,7 +59,7 @@ std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotia
   own->type = request.type;
   own->name = request.name;
   own->dtype = request.dtype;
-  own->since = Stamp(false)();  // for people: milliseconds will do
+  own->since = NowS();
   own->tensor = TensorOf(op, set_size);
   return own;
 }

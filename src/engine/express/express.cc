@@ -49,6 +49,7 @@ struct Express::Word {
 };
 
 bool Express::Meet(uint64_t fingerprint, size_t bytes) {
+  waited_s_ = 0;
   const int yields = n_->cores_are_shared() ? Yields(bytes) : 0;
   // Nobody reads this buffer: all have come to the operation in between, so they were done with the one before it.
   std::memcpy(buffer(n_->self(), round_), &fingerprint, sizeof fingerprint);
@@ -104,21 +105,37 @@ bool Express::Come(uint32_t ident) {
 bool Express::Await(int yields) {
   const bool crowded = yields > 0;
   const auto all = static_cast<uint8_t>((1u << n_->size()) - 1);
-  std::chrono::steady_clock::time_point until{};
+  std::chrono::steady_clock::time_point began{}, until{}, last{};
+  // What was waited since the first look at the clock. The last look is near enough, unless the core was given away.
+  const auto note = [&](int looks) {
+    if (looks <= kLooksPerClock) return;
+    const std::chrono::duration<double> waited = (crowded ? std::chrono::steady_clock::now() : last) - began;
+    waited_s_ = waited.count();
+  };
   for (int looks = 1;; ++looks) {
     const Word w = Word::Of(word().load(std::memory_order_acquire));
-    if (w.round != round_ || w.came == all) return true;  // another round: a fast rank is there already
+    if (w.round != round_ || w.came == all) {  // another round: a fast rank is there already
+      note(looks);
+      return true;
+    }
     const bool sleeps = crowded && looks > kCrowdedLooks + yields;
     std::chrono::duration<double> left{0};
     bool patient = w.left == 0;
     // A thread that gave its core away may have lost it for long.
     if (patient && (crowded ? looks >= kLooksPerClock : looks % kLooksPerClock == 0)) {
       const auto now = std::chrono::steady_clock::now();
-      if (looks == kLooksPerClock) until = now + (crowded ? kCrowdedPatience : kPatience);
+      if (looks == kLooksPerClock) {
+        began = now;
+        until = now + (crowded ? kCrowdedPatience : kPatience);
+      }
+      last = now;
       left = until - now;
       patient = now < until;
     }
-    if (!patient) return !Leave();
+    if (!patient) {
+      note(looks);
+      return !Leave();
+    }
     if (sleeps) {
       Sleep(static_cast<uint32_t>(w.bits()), left.count());
     } else if (crowded && looks > kCrowdedLooks) {

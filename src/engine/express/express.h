@@ -31,6 +31,8 @@ class Express {
   // with the number of ranks, and a tree is better beyond a handful.
   // bytes: about what this rank brings; how ranks that share cores wait is chosen for small and large apart.
   bool Meet(uint64_t fingerprint, size_t bytes);
+  // How long the last Meet has waited; 0: no longer than it takes to look at a clock.
+  double waited_s() const { return waited_s_; }
   // After a Meet that was true: what a rank brought to it.
   const std::byte* of(int local) const { return buffer(local, static_cast<uint16_t>(round_ - 1)) + sizeof(uint64_t); }
   // A request that had to go the long way is done: who comes next must not take the mark of this rank for a new one.
@@ -49,7 +51,8 @@ class Express {
   std::byte* buffer(int local, uint16_t round) const { return n_->arena(local).express(round % 2); }
 
   transport::Neighbours* n_;
-  uint16_t round_ = 1;   // of the operation to come; equal on all ranks
+  uint16_t round_ = 1;  // of the operation to come; equal on all ranks
+  double waited_s_ = 0;
   bool marked_ = false;  // this rank has left a request, and may still be in the word as one who has
   // Of the first rank, which decides for all of them: two ways at once would be a third one.
   WaitChooser choosers_[2];  // of small and of large meetings

@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 
 #include "engine/wake/clock.h"
 
 namespace hvd::engine {
 
-void Steps::NoteAt(OpType type, int process_set, std::string_view name, int64_t bytes) {
-  // Two names with one hash would end a step early, once in 2^64.
-  const uint64_t place = static_cast<uint64_t>(process_set) * 31 + static_cast<uint64_t>(type);
-  const uint64_t key = std::hash<std::string_view>{}(name) ^ (place * 0x9E3779B97F4A7C15u);
-  if (!names_.insert(key).second) {
-    names_.clear();
-    names_.insert(key);
+// Somebody asks for the first time: what they are told of begins here.
+void Steps::Begin() {
+  asks_ = true;
+  ++step_;
+}
+
+void Steps::Tally(bool ended, int64_t bytes) {
+  if (ended) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
       ++count_.steps;
@@ -22,8 +22,6 @@ void Steps::NoteAt(OpType type, int process_set, std::string_view name, int64_t 
       count_.at_s = NowS();
     }
     ended_.notify_all();
-  } else if (names_.size() > kMostNames) {
-    names_.clear();
   }
   bytes_ += bytes;
 }

@@ -28,6 +28,8 @@ void Verdict::Stop(const Status& why, bool tell_others, bool in_order) noexcept 
   if (failed_.exchange(true)) return;
   reserve_.reset();
   Log(LogLevel::kDebug, "the engine stops: " + why.message());
+  if (!in_order && why.code() != Code::kShutdown) tools_.counters->CountError(why.message());
+  tools_.counters->BatchesEnd(NowS());
   auto unfinished = tools_.submissions->Close(why);
   auto runs = tools_.executor->Cancel();
   Connections& connections = *tools_.connections;

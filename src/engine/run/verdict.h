@@ -9,6 +9,7 @@
 
 #include "engine/links/connections.h"
 #include "engine/links/watch.h"
+#include "engine/record/counters.h"
 #include "engine/run/executor.h"
 #include "engine/submit/arrivals.h"
 #include "negotiation/node.h"
@@ -26,6 +27,7 @@ class Verdict {
     Connections* connections;
     const Watch* watch;
     Arrivals* arrivals;
+    Counters* counters;
   };
   explicit Verdict(const Tools& tools);
 

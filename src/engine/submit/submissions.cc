@@ -36,7 +36,7 @@ Status Submissions::Add(std::vector<std::unique_ptr<Submitted>> tensors, std::ve
     undo();
     throw;
   }
-  in_flight_.fetch_add(requests.size(), std::memory_order_relaxed);
+  CountInFlight(static_cast<ptrdiff_t>(requests.size()));
   std::get<submission::Tensors>(queue_.back()) = {std::move(requests), waits};
   waiting_.store(queue_.size(), std::memory_order_seq_cst);
   return Status();
@@ -48,7 +48,7 @@ Result<uint64_t> Submissions::AddWish(std::shared_ptr<Completion> completion) {
   const uint64_t ticket = next_wish_;
   next_wish_ += 2;
   wishes_.emplace(ticket, std::move(completion));
-  in_flight_.fetch_add(1, std::memory_order_relaxed);
+  CountInFlight(1);
   return ticket;
 }
 
@@ -146,7 +146,7 @@ std::unique_ptr<Submitted> Submissions::Take(uint64_t ticket) {
   auto it = by_name.find(p->name);
   std::unique_ptr<Submitted> tensor = std::move(it->second);
   by_name.erase(it);
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  CountInFlight(-1);
   return tensor;
 }
 
@@ -156,7 +156,7 @@ std::shared_ptr<Completion> Submissions::TakeWish(uint64_t ticket) {
   if (it == wishes_.end()) return nullptr;
   std::shared_ptr<Completion> completion = std::move(it->second);
   wishes_.erase(it);
-  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  CountInFlight(-1);
   return completion;
 }
 
@@ -173,6 +173,7 @@ std::vector<std::shared_ptr<Completion>> Submissions::Close(Status why) {
   queue_.clear();
   waiting_.store(0, std::memory_order_seq_cst);
   in_flight_.store(0, std::memory_order_relaxed);
+  if (counters_ != nullptr) counters_->SetInFlight(0);
   return all;
 }
 

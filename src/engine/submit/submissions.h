@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/record/counters.h"
 #include "engine/submit/completion.h"
 #include "negotiation/values/parameters.h"
 #include "negotiation/values/request.h"
@@ -93,6 +94,9 @@ using Submission = std::variant<submission::Tensors, submission::Refusal, submis
 
 class Submissions {
  public:
+  // counters: get the number in flight; null: nobody does.
+  explicit Submissions(Counters* counters = nullptr) : counters_(counters) {}
+
   // Registers the tensors' names and queues their requests (one for each, in the same order), all or nothing; gives the
   // requests their tickets. kInvalidArgument: a name is in flight already.
   Status Add(std::vector<std::unique_ptr<Submitted>> tensors, std::vector<negotiation::Request> requests,
@@ -136,6 +140,12 @@ class Submissions {
   static constexpr size_t kOpTypes = HVD_JOIN + 1;
   using ByName = std::unordered_map<std::string_view, std::unique_ptr<Submitted>>;  // the keys lie in the Submitted
 
+  void CountInFlight(ptrdiff_t more) {
+    const size_t now = in_flight_.fetch_add(static_cast<size_t>(more), std::memory_order_relaxed);
+    if (counters_ != nullptr) counters_->SetInFlight(now + static_cast<size_t>(more));
+  }
+
+  Counters* const counters_;
   std::mutex mutex_;  // guards all but the counters and the flag
   std::vector<Submission> queue_;
   std::unordered_map<int, ByName> entries_;  // by process set

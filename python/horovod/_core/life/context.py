@@ -26,6 +26,7 @@ from horovod._core.errors import (
 from horovod._core.life import (
     communicators,
     connecting,
+    counters_page,
     engine_start,
     fact_exchange,
     given_placement,
@@ -436,6 +437,7 @@ def _after_fork() -> None:
     # The parent's lock may have been held by another thread at the time of the fork.
     _lock, _starting = threading.RLock(), False
     dump_service.forget()
+    counters_page.forget()
     autotune.forget()
     connecting.forget()
     membership.forget()

@@ -21,7 +21,7 @@ from horovod._core.errors import (
     ResourceError,
     error_from_status,
 )
-from horovod._core.life import connecting, fact_exchange, given_placement, logs, membership, session
+from horovod._core.life import connecting, counters_page, fact_exchange, given_placement, logs, membership, session
 from horovod._core.life.engine_port import OP_NAMES
 from horovod._core.life.seal import Seal
 from horovod._core.settings import Settings, say_notices
@@ -133,7 +133,11 @@ def _remark_on_being_alone() -> None:
 
 def _start_engine(engine: Engine[Any, Any], connections: Connections, transport: str, fields: dict[str, Any]) -> None:
     _require_shared_memory(connections, transport)
-    config = _config(connections, {**fields, "wish_fd": connecting.begin(connections, engine)})
+    place = connections.placement
+    page = counters_page.begin(place.meeting_directory, place.launcher_rank(place.rank))
+    page.place(place.rank, place.size, connections.epoch)
+    fields = {**fields, "wish_fd": connecting.begin(connections, engine), "counters": page.words}
+    config = _config(connections, fields)
     # Whatever hvd_init answers, the descriptors are the core's now.
     connections.disown()
     engine.init(config)

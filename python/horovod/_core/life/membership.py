@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Final, Optional
 
 from horovod._core.errors import HorovodInternalError, InvalidArgumentError, PeerLostError
+from horovod._core.life import counters_page
 from horovod._net.clusters.placement import Placement
 from horovod._net.failures import NetError
 
@@ -129,6 +130,7 @@ def synchronized() -> None:
 
 def committed() -> None:
     """The state was saved at a step that all ranks have reached."""
+    counters_page.count_commit()
     if _member is not None and _member.version != _NO_STATE:
         _member.version = (_member.version[0], _member.version[1] + 1)
 

@@ -42,6 +42,7 @@ from horovod.runner.elastic.events import (
 from horovod.runner.elastic.host_source import HostSource
 from horovod.runner.elastic.journal import Journal
 from horovod.runner.elastic.state import LEAVING, State, is_newcomer
+from horovod.runner.live.figures import Reading
 from horovod.runner.machines.hosts import Host
 from horovod.runner.machines.limits import reason_of
 from horovod.runner.processes.crew import (
@@ -143,6 +144,9 @@ class Driver:
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         return self._crew.vitals()
+
+    def figures(self) -> Mapping[int, Reading]:
+        return self._crew.figures()
 
     def pause(self) -> None:
         self._crew.pause()

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Callable, NamedTuple, Optional, TextIO
 
 from horovod.runner.job import Job
+from horovod.runner.live.table import Row
 from horovod.runner.processes.shipment import Shipment
 from horovod.runner.processes.strays import sentence_on_strays
+from horovod.runner.showing.desk import Desk
 from horovod.runner.supervising.report import Exit, culprit, story
 
 
@@ -29,6 +31,7 @@ class Outcome(NamedTuple):
         just_read: the ranks whose last lines of stderr stand above, on the same page.
         results: the ranks, as they were started, whose results count, in this order; None: all.
         strays: number of processes that called hvd.init() without the launcher's variables.
+        rows: what the ranks did with their time, where that is known.
     """
 
     exits: tuple[Exit, ...]
@@ -39,6 +42,7 @@ class Outcome(NamedTuple):
     just_read: frozenset[int] = frozenset()
     results: Optional[tuple[int, ...]] = None
     strays: int = 0
+    rows: tuple[Row, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -90,6 +94,7 @@ class Surroundings(NamedTuple):
         dump_signal: which of them asks for the ranks' dumps; 0: none.
         caller: what the user has called, which the launcher's own lines begin with.
         shipment: the function that the ranks are to call, and where their results go; None when they run a program.
+        live: where others ask how the job is; None: nobody can.
     """
 
     stdout: TextIO
@@ -99,6 +104,7 @@ class Surroundings(NamedTuple):
     shipment: Optional[Shipment] = None
     dump_signal: int = 0
     caller: str = "horovodrun"
+    live: Optional[Desk] = None
 
 
 class Station(NamedTuple):

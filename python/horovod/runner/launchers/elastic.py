@@ -164,11 +164,15 @@ def _run(
         crew: ElasticCrew
         open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if way else job.size)))
         if way is not None:
+            if surroundings.live is not None:
+                surroundings.live.listen(job, undo.enter_context(runtime_directory.of_launcher()), over_hosts=True)
             crew = CrewOverHosts(job, surroundings, way.transport, way.variables)
         else:
             directory = runtime_directory.create(job.size)
             undo.callback(directory.remove)
             crew = CrewHere(job, directory, open_files, surroundings)
+            if surroundings.live is not None:
+                surroundings.live.listen(job, directory.lock_fd)
         closing = undo.enter_context(contextlib.ExitStack())
         closing.callback(crew.close)
         trouble = crew.assemble(surroundings)

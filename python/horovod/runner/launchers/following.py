@@ -14,6 +14,7 @@ from typing import Callable, NamedTuple, Optional
 
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.live.figures import Reading
 from horovod.runner.machines.hosts import Slot
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.mpi.relay import Relay
@@ -44,6 +45,10 @@ class _Processes(RankProcesses):
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         """Unknown: the ranks may be on other hosts."""
+        return {}
+
+    def figures(self) -> Mapping[int, Reading]:
+        """Unknown: the ranks have no directory of ours."""
         return {}
 
     def events(self) -> list[Event]:

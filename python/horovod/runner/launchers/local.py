@@ -75,6 +75,8 @@ class LocalLauncher(Launcher):
             with contextlib.ExitStack() as undo:
                 environ = environ_of(job, directory)
                 hang = _hang_desk(job, directory.path)
+                if surroundings.live is not None:
+                    surroundings.live.listen(job, directory.lock_fd)
                 undo.callback(lambda: hang.close(set()) if hang else None)
                 ranks = Pipes[Stream](surroundings.shipment, Shipment.expect, job.settings.stdin_rank)
                 undo.callback(ranks.close)

@@ -23,7 +23,7 @@ class CommandLine(NamedTuple):
     Attributes:
         values: of settings, by name; only those given.
         command: the program and its arguments; empty when there is none. Of -m it is this Python with the module.
-        version, check_build: these were asked for.
+        version, check_build, status: these were asked for.
         deprecations: one sentence per deprecated flag that was used.
     """
 
@@ -31,6 +31,7 @@ class CommandLine(NamedTuple):
     command: tuple[str, ...]
     version: bool
     check_build: bool
+    status: bool
     deprecations: tuple[str, ...]
 
 
@@ -44,7 +45,12 @@ def parse(words: Sequence[str]) -> CommandLine:
     namespace = argparse.Namespace(values={}, deprecations=[])
     parser(options).parse_args(options, namespace)
     return CommandLine(
-        namespace.values, tuple(command), namespace.version, namespace.check_build, tuple(namespace.deprecations)
+        namespace.values,
+        tuple(command),
+        namespace.version,
+        namespace.check_build,
+        namespace.status,
+        tuple(namespace.deprecations),
     )
 
 
@@ -129,6 +135,9 @@ def parser(words: Optional[Sequence[str]] = None) -> argparse.ArgumentParser:
     general.add_argument(
         "-cb", "--check-build", action="store_true", default=False, help="Show what can be used on this machine."
     )
+    sections.get("Monitoring", general).add_argument(
+        "--status", action="store_true", default=False, help="Show the jobs of this user on this machine, and leave."
+    )
     general.add_argument(
         *_MODULE_FLAGS, metavar="MODULE", help="Run this module with this Python; what follows is passed to it."
     )
@@ -212,7 +221,7 @@ def _width(setting: Setting, flag: Flag) -> int:
 _MODULE_FLAGS: Final = ("-m", "--module")
 # How many values each flag takes.
 _WIDTHS: Final[dict[str, int]] = {
-    **dict.fromkeys(("-h", "--help", "-v", "--version", "-cb", "--check-build"), 0),
+    **dict.fromkeys(("-h", "--help", "-v", "--version", "-cb", "--check-build", "--status"), 0),
     **dict.fromkeys(_MODULE_FLAGS, 1),
     **{name: _width(setting, flag) for setting in SETTINGS for flag in setting.flags for name in flag.names},
 }

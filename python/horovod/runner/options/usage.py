@@ -29,6 +29,7 @@ usage: {USAGE}
   --ranks 0,3-5           show the output of these ranks only
   --dry-run, --verbose    say what would be started; say what the launcher does
   --timeline-filename F   write a trace of all operations
+  --status                show the running jobs: steps, waiting, the slowest rank
 
   horovodrun doctor       what works on this machine, and why the rest does not
   horovodrun --help       every option
@@ -50,6 +51,7 @@ FIRST_SETTINGS: Final = (
 SECTIONS: Final = (
     FIRST,
     "Timeline",
+    "Monitoring",
     "Elastic",
     "SSH",
     "General",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Optional, Protocol, Union
 
+from horovod.runner.live.figures import Reading
 from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.processes.vitals import Vitals
 
@@ -145,6 +146,10 @@ class Crew(Protocol):
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         """What ranks have used by now; None: not known. Those of other hosts are there when agents have reported."""
+
+    def figures(self) -> Mapping[int, Reading]:
+        """What ranks have counted, by the number under which they were started; of those that have ended, the last.
+        Those of other hosts come a moment after they are asked for the first time."""
 
     def finish(self) -> None:
         """All ranks have ended: kills what they have left and removes the directories; `Done` follows."""

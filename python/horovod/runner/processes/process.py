@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Optional
 
 from horovod._dumps import paths
+from horovod.runner.live.figures import Reading
 from horovod.runner.machines.limits import Limits, reason_of
-from horovod.runner.processes import keeper, orphans
+from horovod.runner.processes import keeper, orphans, page_reader
 from horovod.runner.processes.crew import Done, Event, Exited, Refused, Started
 from horovod.runner.processes.runtime_directory import JobDirectory
 from horovod.runner.processes.vitals import Vitals
@@ -123,6 +124,7 @@ class RankProcesses:
         self._received = bytearray()
         self._directory = directory.path
         self._pids: dict[int, int] = {}
+        self._last_readings: dict[int, Reading] = {}  # of ranks that have ended
         self.patience_s = keeper.KILL_PATIENCE_S
         self._say(
             {
@@ -208,6 +210,14 @@ class RankProcesses:
         found = {rank: paths.find_stacks_file(self._directory, rank) for rank in self._pids}
         return read_vitals(self._pids, {rank: each[1] for rank, each in found.items() if each})
 
+    def figures(self) -> Mapping[int, Reading]:
+        """What the ranks have counted; of those that have ended, the last."""
+        return {**self._last_readings, **page_reader.readings(self._directory, self._pids)}
+
+    def last_reading(self, rank: int) -> Optional[Reading]:
+        """What a rank that has ended had counted; None: it had not connected."""
+        return self._last_readings.get(rank)
+
     def finish(self) -> None:
         """Asks the keeper to kill what is left, remove the directory and go; `Done` follows."""
         self._wake()
@@ -231,6 +241,7 @@ class RankProcesses:
         if "exited" in message:
             rank, status, peak = (int(message[key]) for key in ("exited", "status", "peak"))
             self._pids.pop(rank, None)
+            self._last_readings.update(page_reader.readings(self._directory, [rank]))
             return Exited(rank, status, message["at"], message["how"], peak)
         return Done()
 

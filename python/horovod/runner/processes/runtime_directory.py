@@ -21,6 +21,7 @@ from horovod._net.identity import user
 from horovod.runner.processes import keeper
 
 _PREFIX: Final = "launch-"
+STATUS_SOCKET: Final = "status"
 _KERNEL: Final = "kernel"  # file with the id of the kernel that the launcher runs under
 _YOUNG_S: Final = 60.0  # a directory without that file may be one that is being made just now
 _ATTEMPTS: Final = 100  # to make a directory in a home that others take along just then
@@ -71,6 +72,26 @@ def create(ranks: int = 1) -> JobDirectory:
         f"The job has no private directory for its ranks to meet in ({'; '.join(reasons)}). Set TMPDIR to a directory "
         "that you own and that has room."
     )
+
+
+@contextlib.contextmanager
+def of_launcher() -> Iterator[int]:
+    """A directory for a launcher that has no ranks here, where it can be asked for its job's status.
+
+    Yields:
+        The directory's descriptor.
+    """
+    directory = create()
+    try:
+        yield directory.lock_fd
+    finally:
+        directory.remove()
+
+
+def listening() -> list[Path]:
+    """The sockets of this user's launchers on this machine, where they can be asked for their jobs' status."""
+    homes = dict.fromkeys(home for base in _bases() for home in _homes(base))
+    return sorted(place for home in homes for place in home.glob(f"{_PREFIX}*/{STATUS_SOCKET}"))
 
 
 def sweep(home: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from horovod.runner.processes.crew import Asks, Done, Event, Exited, Refused, St
 from horovod.runner.processes.process import RankProcesses
 from horovod.runner.remote.host_side.board import Board
 from horovod.runner.remote.host_side.dump_post import DumpPost
+from horovod.runner.remote.host_side.figures_post import FiguresPost
 from horovod.runner.remote.host_side.outflow import Outflow
 from horovod.runner.remote.host_side.workplace import Workplace
 from horovod.runner.remote.wire import frames, messages, vigil
@@ -63,6 +64,8 @@ class Agent:
         self._heard = False
         self._outflow: Optional[Outflow] = None
         self._dumps: Optional[DumpPost] = None
+        self._figures = FiguresPost(self._say)
+        self._on_watch = self._figures.watch
         self._held = False
         self._last_output_s: Optional[float] = None
         self._lost_keeper = False
@@ -142,6 +145,7 @@ class Agent:
         self._channel.tick()
         if self._processes is not None:
             self._processes.beat(self._channel.vigil.keepers_s)
+        self._figures.tick()
         _tell_strays(self._work, self._say)
         if self._board is not None:
             self._board.socket.look_again()
@@ -208,6 +212,7 @@ class Agent:
         except OSError as error:
             self._say("refused", why=str(error)[: 1 << 13])
             return
+        self._figures.processes = self._processes
         self._processes.patience_s = self._channel.vigil.busy_s
         self._processes.beat(self._channel.vigil.keepers_s)  # from here on its keeper watches over this process
         self._loop.watch(self._processes.fileno(), self._on_events)
@@ -272,6 +277,7 @@ class Agent:
             self._say("failed", rank=event.rank, errno=event.error, forked=event.forked)
         elif isinstance(event, Exited):
             # Clocks of hosts differ; how long ago it was does not.
+            self._figures.ended(event.rank)
             age_s = max(0.0, time.monotonic() - event.at_s)
             self._say("exited", rank=event.rank, status=event.status, age=age_s, how=event.how, peak=event.peak_bytes)
             if self._dumps is not None:

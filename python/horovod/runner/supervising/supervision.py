@@ -24,6 +24,8 @@ from horovod.runner.hangs.hang import HangDesk
 from horovod.runner.hangs.hang_watch import hang_watch
 from horovod.runner.job import Job
 from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.live.figures import Reading
+from horovod.runner.live.table import rows
 from horovod.runner.machines.limits import reason_of
 from horovod.runner.processes.command import why_not_executed
 from horovod.runner.processes.crew import (
@@ -108,6 +110,8 @@ class Supervision:
         self._shown_lines = 0
         self._last_words: dict[int, int] = {}  # of a rank: at which line of all they were shown
         self._arrivals = arrivals
+        self._live = surroundings.live
+        self._readings: Mapping[int, Reading] = {}
         on_tty = self._outlets["stderr"].on_tty
         # In an elastic job the crew waits for ranks, and replaces those that hang.
         patience_s = None if job.settings.elastic else job.settings.start_timeout_s
@@ -120,6 +124,7 @@ class Supervision:
             self._nobody_met = self._job.size > 1 and self._arrivals.nobody()
             self._strays = self._arrivals.strays()
             self._arrivals.close()
+            self._readings = self._crew.figures()
             self._crew.finish()
             self._until(lambda: False)
             deadline_s = time.monotonic() + _LAST_OUTPUT_S
@@ -158,7 +163,8 @@ class Supervision:
         poller = select.poll()
         if not self._done:
             poller.register(self._crew.fileno(), select.POLLIN)
-        for fd in (self._surroundings.signal_fd, self._arrivals.fd, self._hang.fd if self._hang else -1):
+        live_fd, hang_fd = (each.fd if each else -1 for each in (self._live, self._hang))
+        for fd in (self._surroundings.signal_fd, self._arrivals.fd, hang_fd, live_fd):
             if fd >= 0:
                 poller.register(fd, select.POLLIN)
         for source, stream in self._streams.items():
@@ -183,6 +189,8 @@ class Supervision:
                 self._on_event(event)
         elif self._hang and fd == self._hang.fd:
             self._hang.read(time.monotonic())
+        elif self._live and fd == self._live.fd:
+            self._live.serve(self._crew.figures, self._left)
         elif fd == self._surroundings.signal_fd:
             self._take_signals(self._surroundings.take_signals())
         else:
@@ -400,11 +408,15 @@ class Supervision:
             )
             for event, stopped in self._exited
         )
+        hosts = {number: self._job.host_of(number) for number in self._readings}
+        spent = tuple(rows(self._readings, {}, hosts))
         interrupted = self._signals[0] if self._signals else 0
         just_read = frozenset(
             rank for rank, line in self._last_words.items() if self._shown_lines - line <= _LINES_OF_A_PAGE
         )
-        return Outcome(exits, interrupted, *self._complaint, self._nobody_met, just_read, strays=self._strays)
+        return Outcome(
+            exits, interrupted, *self._complaint, self._nobody_met, just_read, strays=self._strays, rows=spent
+        )
 
 
 def _bytes(text: str) -> bytes:

@@ -20,7 +20,7 @@ from horovod._core.errors import (
     NotInitializedError,
     ResourceError,
 )
-from horovod._core.life import context, membership
+from horovod._core.life import context, counters_page, membership
 from horovod._core.training.elastic import durable as durable_commits
 from horovod._core.training.elastic.notification import notification_manager
 from horovod._core.training.elastic.state import State, whole_or_not
@@ -128,4 +128,5 @@ def reset_engine() -> None:
     """
     dynamic = context.process_sets_are_dynamic()
     context.shutdown()
+    counters_page.count_reset()
     context.init(process_sets="dynamic" if dynamic else None)

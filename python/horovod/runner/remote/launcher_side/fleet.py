@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Optional
 
 from horovod._net.meeting.entries import Arbiter
+from horovod.runner.live.figures import Reading
 from horovod.runner.loop import Loop
 from horovod.runner.processes.crew import Done, Event, Exited, HostLost
 from horovod.runner.processes.vitals import Vitals
@@ -22,6 +23,7 @@ from horovod.runner.remote.wire.vigil import LOOK_S
 _log: Final = logging.getLogger("horovod.runner")
 _DONE_S: Final = 10.0  # for all agents to clear up after the last rank; killing takes its time
 _PAUSING_S: Final = 1.0  # for the agents to hear of it
+_WATCH_S: Final = 4.0  # agents go on for so long after somebody has asked
 _ENDING_S: Final = 5.0  # for the processes of all links to end, which includes what agents kill when they are alone
 
 
@@ -46,6 +48,8 @@ class Fleet:
         self._finishing = False
         self._finished_s: Optional[float] = None
         self._done = False
+        self._readings: dict[int, Reading] = {}
+        self._watched_s = 0.0  # until when agents say what their ranks count
         self.links: list[Link] = []
         self._beats = Beats(self.links)
         try:
@@ -87,6 +91,7 @@ class Fleet:
     def events(self) -> list[Event]:
         self.turn()
         found: list[Event] = []
+        self._take_figures()  # before a link goes with its host
         for link in self.links:
             for event in link.events():
                 if isinstance(event, Exited):
@@ -113,6 +118,20 @@ class Fleet:
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
         return {rank: each for link in self.links for rank, each in link.vitals().items()}
+
+    def figures(self) -> Mapping[int, Reading]:
+        now_s = time.monotonic()
+        if now_s > self._watched_s - _WATCH_S / 2 and not self._finishing:
+            self._watched_s = now_s + _WATCH_S
+            for link in self.links:
+                if link.state is State.RUNNING:
+                    link.tell("watch", seconds=_WATCH_S)
+        self._take_figures()
+        return dict(self._readings)
+
+    def _take_figures(self) -> None:
+        for link in self.links:
+            self._readings.update(link.figures())
 
     def strays(self) -> int:
         """See `crew.Arrivals`."""

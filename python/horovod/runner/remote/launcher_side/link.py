@@ -14,6 +14,7 @@ from typing import Any, Callable, Final, Optional
 
 import horovod
 from horovod._net.failures import ProtocolError
+from horovod.runner.live.figures import Reading, from_wire
 from horovod.runner.loop import Loop
 from horovod.runner.machines.hosts import Slot
 from horovod.runner.processes.crew import Asks, Bereft, Event, Exited, Output, Refused, Started
@@ -95,6 +96,7 @@ class Link:
         self.dumps = DumpInbox(self.ranks)
         self.up: set[int] = set()
         self._vitals: dict[int, Optional[Vitals]] = {}
+        self._figures: dict[int, Reading] = {}
         self.over = False
         self.strays = 0
         self._post = post
@@ -116,6 +118,11 @@ class Link:
     def vitals(self) -> dict[int, Optional[Vitals]]:
         """What its ranks have used, where that has changed; None: it is not known."""
         news, self._vitals = self._vitals, {}
+        return news
+
+    def figures(self) -> dict[int, Reading]:
+        """What its ranks have counted, where the agent has said so since."""
+        news, self._figures = self._figures, {}
         return news
 
     @property
@@ -249,6 +256,11 @@ class Link:
         elif name == "vitals":
             reported = {row[0]: Vitals(*row[1:]) if row[1:] else None for row in fields["ranks"]}
             self._vitals.update((each, reported[each]) for each in self.ranks if each in reported)
+        elif name == "figures":
+            now_s = time.monotonic()
+            for number, *counted in fields["ranks"]:
+                if number in self.ranks:
+                    self._figures[number] = Reading(from_wire(counted), now_s, self.way.host)
         elif name == "collected":
             self.dumps.collected(fields["round"])
         elif fields["lost"]:

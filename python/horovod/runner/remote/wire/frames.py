@@ -17,7 +17,7 @@ from typing import Final
 
 from horovod._net.failures import ProtocolError
 
-PROTOCOL: Final = 7
+PROTOCOL: Final = 8
 MARK: Final = b"\x00horovod-agent\x00"
 MAX_NOISE_BYTES: Final = 1 << 16  # what may come before the mark
 

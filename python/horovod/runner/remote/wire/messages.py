@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Callable, Final
 
 from horovod._net.failures import ProtocolError
+from horovod.runner.live.figures import is_on_wire
 
 Check = Callable[[Any], bool]
 Shapes = Mapping[str, Mapping[str, Check]]
@@ -77,6 +78,11 @@ def _vitals(value: Any) -> bool:
     )
 
 
+def _figures(value: Any) -> bool:
+    """Rank, and what it has counted."""
+    return isinstance(value, list) and len(value) == 4 and _rank(value[0]) and is_on_wire(value[1:])
+
+
 def _words_of_a_roster(value: Any) -> bool:
     return isinstance(value, dict) and len(value) <= 2  # the worker itself reads them, and refuses nonsense
 
@@ -99,6 +105,7 @@ FROM_AGENT: Final[Shapes] = {
     "silent": {"rank": _rank, "why": _short},
     "collected": {"round": _round},
     "vitals": {"ranks": _list_of(_vitals)},
+    "figures": {"ranks": _list_of(_figures)},
     "done": {"lost": _flag},
     "asks": {"rank": _rank, "epoch": _counted, "commits": _counted, "why": _short},
     "bereft": {"rank": _rank},
@@ -116,6 +123,7 @@ FROM_LAUNCHER: Final[Shapes] = {
     "credit": {"bytes": _number(0, 1 << 30)},
     "silence": {"expected": _flag},
     "dump": {"round": _round},
+    "watch": {"seconds": _seconds},
 }
 # fmt: on
 

@@ -1,0 +1,1 @@
+"""Shows the figures of running jobs: to `horovodrun --status`, and to Prometheus."""

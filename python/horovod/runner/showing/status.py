@@ -1,0 +1,189 @@
+"""`horovodrun --status`: the running jobs of this user, one screen, again every second on a terminal.
+
+It asks each launcher by the socket in its private directory; `desk` answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Optional
+
+from horovod._net.identity import peer_credentials
+from horovod.runner.display import standard_streams
+from horovod.runner.live.figures import Reading, from_wire, is_on_wire
+from horovod.runner.live.pages import as_data, screen
+from horovod.runner.live.table import rows
+from horovod.runner.processes import runtime_directory
+from horovod.runner.showing.desk import LAYOUT
+
+_EVERY_S: Final = 1.0
+_ANSWER_S: Final = 6.0  # a launcher over hosts asks its agents first
+_MOST_BYTES: Final = 64 << 20
+_CLEAR: Final = "\x1b[H\x1b[J"
+
+
+class _Launcher:
+    """One job's launcher, as it is asked again and again."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = _connected(path)
+        self._received = bytearray()
+        self.job: Mapping[str, Any] = {}
+        self._older: dict[int, Reading] = {}
+        self._newer: dict[int, Reading] = {}
+
+    def ask(self) -> None:
+        """Takes its next answer.
+
+        Raises:
+            OSError: it has none, because the job is over.
+        """
+        self._socket.sendall(b"?")
+        while b"\n" not in self._received:
+            data = self._socket.recv(1 << 16)
+            if not data or len(self._received) > _MOST_BYTES:
+                raise ConnectionError("the launcher has gone")
+            self._received += data
+        line, _, rest = bytes(self._received).partition(b"\n")
+        self._received[:] = rest
+        told = json.loads(line)
+        if told.get("layout") != LAYOUT:
+            raise ConnectionError("the launcher has another version")
+        self.job, self._older = told["job"], self._newer
+        now_s = time.monotonic()
+        self._newer = {
+            number: Reading(from_wire(counted), now_s, host)
+            for number, host, *counted in told["ranks"]
+            if is_on_wire(counted)
+        }
+
+    def rows(self) -> list[Any]:
+        """Of the time between the last two answers."""
+        return rows(self._newer, self._older, {})
+
+    def close(self) -> None:
+        """Asks no more."""
+        self._socket.close()
+
+
+def show(as_json: bool) -> int:
+    """Shows the jobs; returns the exit code.
+
+    Args:
+        as_json: once, for programs.
+    """
+    on_terminal = not as_json and standard_streams.is_terminal(sys.stdout)
+    with contextlib.closing(_Watch()) as watch, _keys(on_terminal) as pressed:
+        try:
+            watch.look()
+            while True:
+                ended = pressed(_EVERY_S)
+                watch.look()
+                if on_terminal and not ended:
+                    standard_streams.write(sys.stdout, _CLEAR + _page(watch, shutil.get_terminal_size().columns))
+                    continue
+                if as_json:
+                    jobs = [as_data(each.job, each.rows()) for each in watch.launchers.values()]
+                    standard_streams.write(sys.stdout, json.dumps({"jobs": jobs}, indent=2) + "\n")
+                elif not on_terminal:
+                    standard_streams.write(sys.stdout, _page(watch))
+                return 0
+        except KeyboardInterrupt:
+            return 128 + signal.SIGINT if not on_terminal else 0
+
+
+class _Watch:
+    """All jobs of this user."""
+
+    def __init__(self) -> None:
+        self.launchers: dict[Path, _Launcher] = {}
+
+    def look(self) -> None:
+        """Asks all of them once."""
+        for path in runtime_directory.listening():
+            if path not in self.launchers:
+                with contextlib.suppress(OSError):  # it has just ended, or has been killed
+                    self.launchers[path] = _Launcher(path)
+        for path, launcher in list(self.launchers.items()):
+            try:
+                launcher.ask()
+            except (OSError, ValueError, KeyError, TypeError):
+                launcher.close()
+                del self.launchers[path]
+
+    def close(self) -> None:
+        """Asks no more."""
+        for launcher in self.launchers.values():
+            launcher.close()
+
+
+def _page(watch: _Watch, width: int = 200) -> str:
+    jobs = [screen(each.job, each.rows(), width) for each in watch.launchers.values()]
+    if not jobs:
+        return "No job of this user is running on this machine.\n"
+    return "\n\n".join("\n".join(lines) for lines in jobs) + "\n"
+
+
+def _connected(path: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_ANSWER_S)
+        # By the directory's descriptor: a path may be longer than an address of a socket can be.
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            connection.connect(f"/proc/self/fd/{directory}/{path.name}")
+        finally:
+            os.close(directory)
+        _, uid = peer_credentials(connection)
+        if uid != os.geteuid():
+            raise PermissionError("another user listens there")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def _keys(on_terminal: bool) -> Iterator[Any]:
+    """For its time, keys arrive as they are pressed.
+
+    Yields:
+        A function that waits so long, and says whether q was pressed.
+    """
+
+    def nothing(seconds: float) -> bool:
+        time.sleep(seconds)
+        return False
+
+    fd = _terminal() if on_terminal else None
+    if fd is None:
+        yield nothing
+        return
+    import termios
+    import tty
+
+    def pressed(seconds: float) -> bool:
+        ready, _, _ = select.select([fd], [], [], seconds)
+        return bool(ready) and os.read(fd, 64) in (b"q", b"Q", b"")
+
+    modes = termios.tcgetattr(fd)
+    tty.setcbreak(fd)
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, modes)
+
+
+def _terminal() -> Optional[int]:
+    """The descriptor of standard input, where it is a terminal."""
+    return 0 if os.isatty(0) else None
