@@ -73,6 +73,7 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
     from horovod._net.meeting import entries, facts
     from horovod.runner.allocations.base import Sources
     from horovod.runner.allocations.choose import allocation
+    from horovod.runner.live import figures
     from horovod.runner.machines import hosts
     from horovod.runner.mpi.kinds import implementation
     from horovod.runner.options import config_file
@@ -136,7 +137,9 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
         b"OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=1\nOMPI_COMM_WORLD_LOCAL_SIZE=2"
     )
     exited = frames.frame(frames.CONTROL, control.encode("exited", rank=1, status=0, age=0.5, how="x", peak=1))
+    news = control.encode("figures", ranks=[[1, *figures.to_wire(figures.Figures(last_error="x"))]])
     stop = frames.frame(frames.CONTROL, control.encode("signal", number=15, ranks=[0, 1]))
+    watch = frames.frame(frames.CONTROL, control.encode("watch", seconds=4.0))
     said = b"ssh: connect to host a port 22: Connection refused\nNo module named horovod\nPermission denied"
     knobs = b"HOROVOD_CYCLE_TIME=1.5\nHOROVOD_FUSION_THRESHOLD=1024\nHOROVOD_AUTOTUNE=1\nHOROVOD_LOG_LEVEL=debug"
     config = (
@@ -175,12 +178,17 @@ def python_targets() -> dict[str, tuple[Callable[[bytes], object], list[bytes], 
         "a rank's dump": (lambda d: dumps.from_json(text(d)), [dump.encode()], (ValueError,)),
         "compute config": (compute_config, [config + b'{"a": [["10.0.0.1", 4000]]}}'], (HorovodError,)),
         "data service": (data_service, [service], ()),
-        "an agent's frames": (agent, [exited + frames.output_frame(1, 0, b"out")], (NetError,)),
-        "a launcher's frames": (
-            lambda d: agent(d, frames.FROM_LAUNCHER, control.FROM_LAUNCHER),
-            [stop + frames.frame(frames.FUNCTION, b"f") + frames.frame(frames.BEAT)],
+        "an agent's frames": (
+            agent,
+            [exited + frames.frame(frames.CONTROL, news) + frames.output_frame(1, 0, b"out")],
             (NetError,),
         ),
+        "a launcher's frames": (
+            lambda d: agent(d, frames.FROM_LAUNCHER, control.FROM_LAUNCHER),
+            [stop + watch + frames.frame(frames.FUNCTION, b"f") + frames.frame(frames.BEAT)],
+            (NetError,),
+        ),
+        "a page of counters": (lambda d: figures.decoded(d, 1 << 40), [bytes([1]) + bytes(767), b"\xff" * 768], ()),
         "signs of life": (
             lambda d: pulses.number_of(b"k", b"?", d),
             [pulses.datagram(b"k", b"?", 7), pulses.datagram(b"k", b"!", 7)],

@@ -125,7 +125,7 @@ enum {
  * Each rank counts in words of 64 bits, which others may read at any time: each word alone is consistent, several are
  * not. Times are nanoseconds of CLOCK_MONOTONIC. A number is added to for as long as the memory lives, also by later
  * engines, unless it says "now". The first words are the caller's; the core does not touch them. */
-enum {
+typedef enum hvd_counter {
   HVD_COUNTER_LAYOUT = 0, /* the caller's: HVD_COUNTERS_LAYOUT, once the memory is ready */
   HVD_COUNTER_PID = 1,
   HVD_COUNTER_RANK = 2,
@@ -155,7 +155,7 @@ enum {
   HVD_COUNTER_PROCESSOR_NS = 51, /* that all threads of the process have used, as it was a moment ago */
   HVD_COUNTER_ERROR_TEXT = 64,   /* 256 bytes: of the last error, UTF-8, with a closing NUL */
   HVD_COUNTER_WORDS = 96,
-};
+} hvd_counter;
 
 /* The number of this layout. */
 #define HVD_COUNTERS_LAYOUT 1
@@ -188,6 +188,8 @@ typedef struct hvd_config {
                           rank (int32_t, as this machine stores it) that it needs a data connection with and has none,
                           and closes it in hvd_shutdown; see hvd_connected. Or -1: all peers are given theirs */
   const char* nvtx_library; /* the profiler's, as NVTX_INJECTION64_PATH names it; NULL or "" = no NVTX ranges */
+  uint64_t* counters; /* HVD_COUNTER_WORDS words, zeros at first, aligned to 8 bytes, which live as long as the process;
+                         NULL: the core's own */
   const char* hostname;
   /* settings, from the one table (python/horovod/_core/settings/table.py) */
   int64_t fusion_threshold_bytes;
@@ -211,8 +213,6 @@ typedef struct hvd_config {
   const char* timeline_path;   /* NULL or "" = off */
   int32_t timeline_mark_cycles;
   int64_t resident_bytes; /* address space for tensors that live in shared memory; 0 = none */
-  uint64_t* counters; /* HVD_COUNTER_WORDS words, zeros at first, aligned to 8 bytes, which live as long as the process;
-                         NULL: the core's own */
 } hvd_config;
 
 HVD_API int32_t hvd_abi_version(void);

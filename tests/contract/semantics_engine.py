@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import replace
 from typing import Any, Callable
 
@@ -22,7 +23,10 @@ _ENGINE: dict[str, type] = {
     "counters": dict,
 }  # fmt: skip
 _BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int, "batches": int}
-_COUNTERS: dict[str, type] = {"batches": int, "tensors": int, "sleeps": int, "in_flight": int, "operations": dict}
+_COUNTERS: dict[str, type] = {
+    **dict.fromkeys(("batches", "tensors", "sleeps", "in_flight", "steps", "stalls", "errors"), int),
+    **{"operations": dict, "seconds": dict, "last_error": str},
+}
 
 
 def _check_types(env: Env, what: str, got: dict[str, Any], promised: dict[str, type]) -> None:
@@ -67,8 +71,25 @@ def metrics_count_what_moves(env: Env) -> None:
         carried = [sum(told["batches_by_backend"].values()) for told in (before, after)]
         env.check("a backend carried the broadcast", carried[1] > carried[0], True)
         env.check("batches", after["batches"] - before["batches"], 3)
+        env.check("seconds", set(after["seconds"]) > {"blocked", "waiting", "transferring", "pending"}, True)
     whole = (after["rank"], after["size"], after["failed"], after["in_flight"])
     env.check("this rank", whole, (env.rank, env.size, False, 0))
+
+
+def profile_measures_a_block(env: Env) -> None:
+    with env.hvd.profile() as outer:
+        with env.hvd.profile() as inner:
+            for _ in range(3):
+                env.hvd.allreduce(env.tensor([1.0] * 1000), op=env.hvd.Sum, name="profiled")
+        time.sleep(0.05)
+    shares = outer.computing + outer.waiting + outer.transferring
+    env.check("shares", abs(shares - outer.wall) < 1e-9, True)
+    env.check("an outer block takes longer", outer.wall > inner.wall + 0.04, True)
+    env.check("computing", outer.computing > 0.04, True)
+    if env.engine == "real":
+        env.check("operations", inner.operations, {"allreduce": {"tensors": 3, "bytes": 12_000}})
+        env.check("steps", inner.steps >= 2, True)
+    env.check("text", str(outer).startswith(f"rank {env.rank}: computing "), True)
 
 
 def objects_are_sealed_between_strangers(env: Env) -> None:
@@ -148,6 +169,7 @@ ENGINE: tuple[Callable[[Env], None], ...] = (
     description,
     parameters_change_at_one_place,
     metrics_count_what_moves,
+    profile_measures_a_block,
     objects_are_sealed_between_strangers,
     leftover_rows_again_and_again,
     rows_beyond_32_bits,

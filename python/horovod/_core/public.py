@@ -31,6 +31,7 @@ from horovod._core.life.context import (
 )
 from horovod._core.life.metrics import metrics
 from horovod._core.life.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from horovod._core.life.profile import profile
 from horovod._core.operations.reduce_ops import Adasum, Average, Max, Min, Product, Sum
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "mpi_enabled",
     "mpi_threads_supported",
     "nccl_built",
+    "profile",
     "rank",
     "remove_process_set",
     "rocm_built",

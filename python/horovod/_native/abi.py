@@ -78,7 +78,7 @@ class HvdOp(ctypes.Structure):
 SUBMIT_WILL_WAIT: Final = 1
 SUBMIT_AT_ONCE: Final = 2
 
-# flags
+# hvd_counter
 COUNTER_LAYOUT: Final = 0
 COUNTER_PID: Final = 1
 COUNTER_RANK: Final = 2
@@ -127,14 +127,14 @@ class HvdConfig(ctypes.Structure):
         ("struct_bytes", c_uint32), ("rank", c_int32), ("size", c_int32), ("local_rank", c_int32),
         ("local_size", c_int32), ("cross_rank", c_int32), ("cross_size", c_int32), ("epoch", c_uint64),
         ("host_of_rank", POINTER(c_int32)), ("peers", POINTER(HvdPeer)), ("n_peers", c_int32), ("memory_fd", c_int32),
-        ("doorbell_fd", c_int32), ("wish_fd", c_int32), ("nvtx_library", c_char_p), ("hostname", c_char_p),
-        ("fusion_threshold_bytes", c_int64), ("cycle_time_ms", c_double), ("cache_capacity", c_int32),
-        ("disable_group_fusion", c_int32), ("hierarchical_allreduce", c_int32), ("hierarchical_allgather", c_int32),
-        ("torus_allreduce", c_int32), ("deterministic", c_int32), ("stall_check_disable", c_int32),
-        ("stall_warning_s", c_double), ("stall_shutdown_s", c_double), ("collective_timeout_s", c_double),
-        ("link_timeout_s", c_double), ("spin_us", c_double), ("store_mode", c_int32), ("thread_affinity", c_int32),
-        ("log_level", c_int32), ("log_hide_time", c_int32), ("timeline_path", c_char_p),
-        ("timeline_mark_cycles", c_int32), ("resident_bytes", c_int64), ("counters", POINTER(c_uint64)),
+        ("doorbell_fd", c_int32), ("wish_fd", c_int32), ("nvtx_library", c_char_p), ("counters", POINTER(c_uint64)),
+        ("hostname", c_char_p), ("fusion_threshold_bytes", c_int64), ("cycle_time_ms", c_double),
+        ("cache_capacity", c_int32), ("disable_group_fusion", c_int32), ("hierarchical_allreduce", c_int32),
+        ("hierarchical_allgather", c_int32), ("torus_allreduce", c_int32), ("deterministic", c_int32),
+        ("stall_check_disable", c_int32), ("stall_warning_s", c_double), ("stall_shutdown_s", c_double),
+        ("collective_timeout_s", c_double), ("link_timeout_s", c_double), ("spin_us", c_double),
+        ("store_mode", c_int32), ("thread_affinity", c_int32), ("log_level", c_int32), ("log_hide_time", c_int32),
+        ("timeline_path", c_char_p), ("timeline_mark_cycles", c_int32), ("resident_bytes", c_int64),
     ]
 
 # hvd_mpi_style
@@ -234,19 +234,21 @@ ENUMS: Final[dict[str, dict[str, int]]] = {
         "UINT32": UINT32, "UINT64": UINT64, "FLOAT8_E4M3FN": FLOAT8_E4M3FN, "FLOAT8_E5M2": FLOAT8_E5M2,
     },
     "": {
-        "SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE, "COUNTER_LAYOUT": COUNTER_LAYOUT,
-        "COUNTER_PID": COUNTER_PID, "COUNTER_RANK": COUNTER_RANK, "COUNTER_SIZE": COUNTER_SIZE,
-        "COUNTER_EPOCH": COUNTER_EPOCH, "COUNTER_RESETS": COUNTER_RESETS, "COUNTER_COMMITS": COUNTER_COMMITS,
-        "COUNTER_BEGAN_NS": COUNTER_BEGAN_NS, "COUNTER_BATCHES": COUNTER_BATCHES, "COUNTER_TENSORS": COUNTER_TENSORS,
-        "COUNTER_SLEEPS": COUNTER_SLEEPS, "COUNTER_IN_FLIGHT": COUNTER_IN_FLIGHT, "COUNTER_STEPS": COUNTER_STEPS,
-        "COUNTER_BLOCKED_NS": COUNTER_BLOCKED_NS, "COUNTER_TRANSFER_NS": COUNTER_TRANSFER_NS,
-        "COUNTER_BATCH_NS": COUNTER_BATCH_NS, "COUNTER_PENDING_NS": COUNTER_PENDING_NS,
-        "COUNTER_BLOCKED_THREADS": COUNTER_BLOCKED_THREADS, "COUNTER_BLOCKED_SINCE_NS": COUNTER_BLOCKED_SINCE_NS,
-        "COUNTER_BATCH_NS_THEN": COUNTER_BATCH_NS_THEN, "COUNTER_BATCH_SINCE_NS": COUNTER_BATCH_SINCE_NS,
-        "COUNTER_CHANGED_NS": COUNTER_CHANGED_NS, "COUNTER_STALLS": COUNTER_STALLS, "COUNTER_ERRORS": COUNTER_ERRORS,
-        "COUNTER_OPERATIONS": COUNTER_OPERATIONS, "COUNTER_ERROR_TURN": COUNTER_ERROR_TURN,
-        "COUNTER_PROCESSOR_NS": COUNTER_PROCESSOR_NS, "COUNTER_ERROR_TEXT": COUNTER_ERROR_TEXT,
-        "COUNTER_WORDS": COUNTER_WORDS,
+        "SUBMIT_WILL_WAIT": SUBMIT_WILL_WAIT, "SUBMIT_AT_ONCE": SUBMIT_AT_ONCE,
+    },
+    "hvd_counter": {
+        "COUNTER_LAYOUT": COUNTER_LAYOUT, "COUNTER_PID": COUNTER_PID, "COUNTER_RANK": COUNTER_RANK,
+        "COUNTER_SIZE": COUNTER_SIZE, "COUNTER_EPOCH": COUNTER_EPOCH, "COUNTER_RESETS": COUNTER_RESETS,
+        "COUNTER_COMMITS": COUNTER_COMMITS, "COUNTER_BEGAN_NS": COUNTER_BEGAN_NS, "COUNTER_BATCHES": COUNTER_BATCHES,
+        "COUNTER_TENSORS": COUNTER_TENSORS, "COUNTER_SLEEPS": COUNTER_SLEEPS, "COUNTER_IN_FLIGHT": COUNTER_IN_FLIGHT,
+        "COUNTER_STEPS": COUNTER_STEPS, "COUNTER_BLOCKED_NS": COUNTER_BLOCKED_NS,
+        "COUNTER_TRANSFER_NS": COUNTER_TRANSFER_NS, "COUNTER_BATCH_NS": COUNTER_BATCH_NS,
+        "COUNTER_PENDING_NS": COUNTER_PENDING_NS, "COUNTER_BLOCKED_THREADS": COUNTER_BLOCKED_THREADS,
+        "COUNTER_BLOCKED_SINCE_NS": COUNTER_BLOCKED_SINCE_NS, "COUNTER_BATCH_NS_THEN": COUNTER_BATCH_NS_THEN,
+        "COUNTER_BATCH_SINCE_NS": COUNTER_BATCH_SINCE_NS, "COUNTER_CHANGED_NS": COUNTER_CHANGED_NS,
+        "COUNTER_STALLS": COUNTER_STALLS, "COUNTER_ERRORS": COUNTER_ERRORS, "COUNTER_OPERATIONS": COUNTER_OPERATIONS,
+        "COUNTER_ERROR_TURN": COUNTER_ERROR_TURN, "COUNTER_PROCESSOR_NS": COUNTER_PROCESSOR_NS,
+        "COUNTER_ERROR_TEXT": COUNTER_ERROR_TEXT, "COUNTER_WORDS": COUNTER_WORDS,
     },
     "hvd_mpi_style": {
         "MPI_OPEN_MPI": MPI_OPEN_MPI, "MPI_MPICH": MPI_MPICH, "MPI_STANDARD": MPI_STANDARD,

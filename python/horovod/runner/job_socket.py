@@ -1,6 +1,6 @@
 """A Unix socket in a job's directory, where processes of this user come and nobody else.
 
-Used by the roster of an elastic job and by the board of an agent.
+Used by the roster of an elastic job, by the board of an agent, and where a launcher is asked for the status of its job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class JobSocket:
 
     Args:
         loop: that calls.
-        directory_fd: of the job's directory.
+        directory_fd: of the job's directory; -1: there is none, and the name is one of the abstract namespace, which
+            goes with this process however it ends.
         name: of the socket there.
         who: listens, for the log.
         admit: takes a connection, which does not block, and the pid of its process.
@@ -44,10 +45,13 @@ class JobSocket:
         self._reported_full = False
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            # By the directory's descriptor: a path may be longer than an address of a socket can be.
-            place = f"/proc/self/fd/{directory_fd}/{name}"
-            self._socket.bind(place)
-            os.chmod(place, 0o600)
+            if directory_fd < 0:
+                self._socket.bind(f"\0{name}")
+            else:
+                # By the directory's descriptor: a path may be longer than an address of a socket can be.
+                place = f"/proc/self/fd/{directory_fd}/{name}"
+                self._socket.bind(place)
+                os.chmod(place, 0o600)
             self._socket.listen(_BACKLOG)
         except OSError:
             self._socket.close()
@@ -76,14 +80,18 @@ class JobSocket:
         pid, uid = peer_credentials(connection)
         if uid != os.geteuid():
             connection.close()
+            self._pause()  # of an abstract name: who comes again and again must not keep this process busy
             return
         connection.setblocking(False)
         self._admit(connection, pid)
 
-    def _rest(self, number: int) -> None:
-        # Processes that wait in the socket's queue would wake the loop all the time.
+    def _pause(self) -> None:
         self.again_s = time.monotonic() + TICK_S
         self._loop.watch(self._socket.fileno(), None)
+
+    def _rest(self, number: int) -> None:
+        # Processes that wait in the socket's queue would wake the loop all the time.
+        self._pause()
         if not self._reported_full:
             self._reported_full = True
             _log.warning("%s cannot accept connections: %s. It retries every second.", self._who, reason_of(number))

@@ -483,7 +483,9 @@ class FakeEngine:
         place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self.job.size, "hostname": "here", "simd": "none"}
         place |= {"shared_memory_ranks": self.job.size, "cores_are_shared": False, "failed": False}
         settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}
-        counters = {"batches": 0, "tensors": 0, "sleeps": 0, "in_flight": 0, "operations": {}}
+        numbers = dict.fromkeys(("batches", "tensors", "sleeps", "in_flight", "steps", "stalls", "errors"), 0)
+        seconds = dict.fromkeys(("blocked", "transferring", "pending", "in_batches"), 0.0)
+        counters = {**numbers, "seconds": seconds, "last_error": "", "operations": {}}
         return json.dumps(
             {
                 **place,

@@ -18,6 +18,7 @@ from horovod.runner.display.output import OutputFile, RankStream
 from horovod.runner.hangs.hang_watch import HangWatch
 from horovod.runner.job import Job, effective_settings, make_job
 from horovod.runner.launchers.base import Surroundings
+from horovod.runner.live.figures import Reading
 from horovod.runner.processes.arrivals import DirectoryArrivals
 from horovod.runner.processes.crew import Done, Event, Exited, Finished, GivenUp, HostLost, Said, Survived
 from horovod.runner.processes.shipment import ResultStream
@@ -57,6 +58,9 @@ class ScriptedProcesses:
     def next_s(self) -> None: ...
 
     def vitals(self) -> dict[int, Optional[Vitals]]:
+        return {}
+
+    def figures(self) -> dict[int, Reading]:
         return {}
 
     def finish(self) -> None:

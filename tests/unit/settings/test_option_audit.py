@@ -28,6 +28,7 @@ _CONTRACT = "contract/test_contract.py::test_variant"
 _TORCH = "integration/torch/test_torch_optimizer.py"
 _GPUS = "unit/gpu/test_gpu_plane.py"
 _LIBRARIES = "unit/gpu/test_gpu_libraries.py"
+_FIGURES = "integration/runner/test_launch_figures.py"
 _ELASTIC = "integration/elastic/test_elastic_jobs.py"
 
 # Setting -> the test that shows what it does.
@@ -42,6 +43,10 @@ EFFECTS = {
     "stdin_rank": f"{_MANNERS}::test_one_rank_reads_what_is_typed_and_the_others_nothing",
     "max_restarts": f"{_MANNERS}::test_a_job_is_started_again_until_it_ends_well",
     "dry_run": f"{_MANNERS}::test_a_dry_run_starts_nothing",
+    "summary": f"{_FIGURES}::test_the_summary_names_the_straggler",
+    "metrics_port": f"{_FIGURES}::test_status_and_metrics_name_the_straggler",
+    "metrics_address": f"{_FIGURES}::test_the_metrics_are_served_where_they_should_be",
+    "status_format": f"{_FIGURES}::test_status_and_metrics_name_the_straggler",
     "verbose": f"{_OUTPUT}::test_verbose_says_the_settings_and_their_sources",
     "config_file": f"{_OPTIONS}::test_a_flag_wins_over_the_file_and_the_file_over_the_environment",
     "hosts": f"{_SSH}::test_hosts_and_hostfile_name_the_same_hosts",

@@ -60,6 +60,10 @@ class CountersPage:
         """What the word counts."""
         return int(self._words[word])
 
+    def numbers(self) -> list[int]:
+        """All words."""
+        return list(self._words)
+
 
 _page: Optional[CountersPage] = None
 
@@ -95,6 +99,11 @@ def count_commit() -> None:
 def read(word: int) -> int:
     """What a word of this process's page counts; 0 before the first `init`."""
     return 0 if _page is None else _page.read(word)
+
+
+def numbers() -> list[int]:
+    """All words of this process's page; zeros before the first `init`."""
+    return [0] * abi.COUNTER_WORDS if _page is None else _page.numbers()
 
 
 def forget() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Optional
 
 from horovod.runner.launchers.base import Outcome, Surroundings
+from horovod.runner.live.figures import Reading
 from horovod.runner.processes.vitals import Vitals
 
 
@@ -16,6 +17,10 @@ class RayDoesIt:
         """There is no output."""
 
     def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        return {}
+
+    def figures(self) -> Mapping[int, Reading]:
+        """Unknown: the workers have no way to say."""
         return {}
 
     def pause(self) -> None:

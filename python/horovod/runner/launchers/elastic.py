@@ -165,7 +165,7 @@ def _run(
         open_files = undo.enter_context(allowed_descriptors(GROWTH * (len(hosts) if way else job.size)))
         if way is not None:
             if surroundings.live is not None:
-                surroundings.live.listen(job, undo.enter_context(runtime_directory.of_launcher()), over_hosts=True)
+                surroundings.live.listen(job)
             crew = CrewOverHosts(job, surroundings, way.transport, way.variables)
         else:
             directory = runtime_directory.create(job.size)

@@ -19,7 +19,6 @@ from horovod.runner.launchers.destinations import output_directory, rank_streams
 from horovod.runner.machines.hosts import Slot
 from horovod.runner.machines.limits import allowed_descriptors
 from horovod.runner.machines.this_host import is_local, rank_environ, with_one_name_here
-from horovod.runner.processes import runtime_directory
 from horovod.runner.processes.streams import Source, Stream
 from horovod.runner.remote.launcher_side.fleet import BoardArrivals, Fleet
 from horovod.runner.remote.launcher_side.hosts_dumps import HostsDumps
@@ -82,9 +81,9 @@ def stations(job: Job, transport: Transport) -> list[Station]:
 
 
 def _run(job: Job, agents: Agents, base: Optional[Path], surroundings: Surroundings) -> Outcome:
-    with contextlib.ExitStack() as outer, contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as undo:
         if surroundings.live is not None:
-            surroundings.live.listen(job, outer.enter_context(runtime_directory.of_launcher()), over_hosts=True)
+            surroundings.live.listen(job)
         fleet = Fleet(agents.ways())
         undo.callback(fleet.close)
         trouble = agents.assemble(fleet, surroundings)
@@ -95,7 +94,7 @@ def _run(job: Job, agents: Agents, base: Optional[Path], surroundings: Surroundi
         fleet.go()
         supervision = Supervision(job, fleet, streams, BoardArrivals(fleet), surroundings, hang)
         undo.pop_all()  # from here on it is its own
-        return supervision.run()
+    return supervision.run()
 
 
 def _streams(job: Job, base: Optional[Path], surroundings: Surroundings) -> dict[Source, Stream]:

@@ -255,7 +255,7 @@ def _help(setting: Setting, flag: Flag) -> str:
         text += f" One of {', '.join(word.upper() for word in setting.choices)}."
     if setting.default is not None and setting.kind not in ("bool", "tristate"):
         default = setting.default / setting.coarse_factor if setting.coarse_unit else setting.default
-        text += f" Default: {setting.text(float(default) if setting.kind != 'choice' else default)}."
+        text += f" Default: {setting.text(default if setting.kind in ('choice', 'text') else float(default))}."
     if setting.env:
         text += f" Environment: {setting.env}."
     if setting.inert:

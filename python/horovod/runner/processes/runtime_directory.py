@@ -74,22 +74,8 @@ def create(ranks: int = 1) -> JobDirectory:
     )
 
 
-@contextlib.contextmanager
-def of_launcher() -> Iterator[int]:
-    """A directory for a launcher that has no ranks here, where it can be asked for its job's status.
-
-    Yields:
-        The directory's descriptor.
-    """
-    directory = create()
-    try:
-        yield directory.lock_fd
-    finally:
-        directory.remove()
-
-
 def listening() -> list[Path]:
-    """The sockets of this user's launchers on this machine, where they can be asked for their jobs' status."""
+    """The sockets in the directories of this user's jobs where launchers can be asked for the status."""
     homes = dict.fromkeys(home for base in _bases() for home in _homes(base))
     return sorted(place for home in homes for place in home.glob(f"{_PREFIX}*/{STATUS_SOCKET}"))
 

@@ -14,12 +14,14 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Callable, Final, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Optional
 
 from horovod.runner.job import Job
 from horovod.runner.live.figures import Reading, to_wire
-from horovod.runner.loop import Loop
 from horovod.runner.processes.runtime_directory import STATUS_SOCKET
+
+if TYPE_CHECKING:
+    from horovod.runner.job_socket import JobSocket
 
 LAYOUT: Final = 1  # of an answer
 _MOST_CLIENTS: Final = 8  # at a time
@@ -28,6 +30,11 @@ _ANSWER_S: Final = 3.0  # for the launcher's loop
 _FRESH_S: Final = 2.5
 _AGENTS_S: Final = 1.2  # until agents that were not asked before have answered
 _MOST_COMMAND: Final = 200
+
+
+def abstract_names() -> str:
+    """How the names begin under which launchers of this user listen that have no directory."""
+    return f"horovod-status-{os.geteuid()}-"
 
 
 class Snapshot(NamedTuple):
@@ -54,6 +61,8 @@ class Desk:
     """
 
     def __init__(self) -> None:
+        from horovod.runner.loop import Loop  # ctypes is needed only where a job starts
+
         self._loop = Loop()
         self.fd = self._loop.fileno()
         self._bell, self._ringing = os.pipe()
@@ -67,24 +76,26 @@ class Desk:
         self._job: Optional[Job] = None
         self._over_hosts = False
         self._began_s = time.monotonic()
-        self._socket: Optional[Any] = None
+        self._socket: Optional[JobSocket] = None
+        self._ticks = False
         self._clients = threading.BoundedSemaphore(_MOST_CLIENTS)
 
-    def listen(self, job: Job, directory_fd: int, over_hosts: bool = False) -> None:
+    def listen(self, job: Job, directory_fd: int = -1) -> None:
         """From here on others may ask about this job.
 
         Args:
             job: that runs.
-            directory_fd: of a directory of this user's, for the socket.
-            over_hosts: what ranks count comes from agents.
+            directory_fd: of its directory, for the socket; -1: its ranks are on several hosts, what they count comes
+                from agents, and nothing here would remove a directory if this process were killed.
         """
         from horovod.runner.job_socket import JobSocket
 
         if self._socket is not None:
             self._socket.close()
-        self._job, self._over_hosts, self._began_s = job, over_hosts, time.monotonic()
+        self._job, self._over_hosts, self._began_s = job, directory_fd < 0, time.monotonic()
         # The kernel says whose process comes; another user's is shut out.
-        self._socket = JobSocket(self._loop, directory_fd, STATUS_SOCKET, "The status of the job", self._admit)
+        name = STATUS_SOCKET if directory_fd >= 0 else f"{abstract_names()}{os.urandom(8).hex()}"
+        self._socket = JobSocket(self._loop, directory_fd, name, "The status of the job", self._admit)
 
     def serve(self, figures: Callable[[], Mapping[int, Reading]], left: Collection[int]) -> None:
         """Hands out what is known now, if somebody has asked. For the thread that follows the job.
@@ -94,6 +105,9 @@ class Desk:
             left: the numbers of the ranks that run.
         """
         self._loop.turn(0)
+        if self._socket is not None and self._socket.again_s is not None and not self._ticks:
+            self._ticks = True  # from here on; a launcher that nobody disturbs sleeps
+            self._loop.tick(self._look_again)
         if not self._asked:
             return
         self._asked = False
@@ -151,6 +165,10 @@ class Desk:
                 os.write(self._ringing, b"?")
             self._news.wait_for(lambda: self._over or self._snapshot.at_s >= asked_s, _ANSWER_S)
             return self._snapshot if self._snapshot.at_s >= asked_s else None
+
+    def _look_again(self) -> None:
+        if self._socket is not None:
+            self._socket.look_again()
 
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError):

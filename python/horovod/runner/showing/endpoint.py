@@ -65,14 +65,14 @@ def serving(desk: Desk, address: str, port: int) -> Iterator[None]:
             "'prometheus_client>=0.19'"
         ) from None
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(desk))  # type: ignore[arg-type]
+    registry.register(_Collector(desk))
     try:
         server, thread = start_http_server(port, addr=address, registry=registry)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidArgumentError(
-            f"--metrics-port: nothing can listen on port {port} of {address}: {reason}. Choose another port, or another "
-            "--metrics-address."
+            f"--metrics-port: nothing can listen on port {port} of {address}: {reason}. Choose another port, or "
+            "another --metrics-address."
         ) from None
     try:
         yield

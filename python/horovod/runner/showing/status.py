@@ -24,7 +24,7 @@ from horovod.runner.live.figures import Reading, from_wire, is_on_wire
 from horovod.runner.live.pages import as_data, screen
 from horovod.runner.live.table import rows
 from horovod.runner.processes import runtime_directory
-from horovod.runner.showing.desk import LAYOUT
+from horovod.runner.showing.desk import LAYOUT, abstract_names
 
 _EVERY_S: Final = 1.0
 _ANSWER_S: Final = 6.0  # a launcher over hosts asks its agents first
@@ -35,8 +35,8 @@ _CLEAR: Final = "\x1b[H\x1b[J"
 class _Launcher:
     """One job's launcher, as it is asked again and again."""
 
-    def __init__(self, path: Path) -> None:
-        self._socket = _connected(path)
+    def __init__(self, place: str) -> None:
+        self._socket = _connected(place)
         self._received = bytearray()
         self.job: Mapping[str, Any] = {}
         self._older: dict[int, Reading] = {}
@@ -106,20 +106,20 @@ class _Watch:
     """All jobs of this user."""
 
     def __init__(self) -> None:
-        self.launchers: dict[Path, _Launcher] = {}
+        self.launchers: dict[str, _Launcher] = {}
 
     def look(self) -> None:
         """Asks all of them once."""
-        for path in runtime_directory.listening():
-            if path not in self.launchers:
+        for place in (*map(str, runtime_directory.listening()), *_abstract()):
+            if place not in self.launchers:
                 with contextlib.suppress(OSError):  # it has just ended, or has been killed
-                    self.launchers[path] = _Launcher(path)
-        for path, launcher in list(self.launchers.items()):
+                    self.launchers[place] = _Launcher(place)
+        for place, launcher in list(self.launchers.items()):
             try:
                 launcher.ask()
             except (OSError, ValueError, KeyError, TypeError):
                 launcher.close()
-                del self.launchers[path]
+                del self.launchers[place]
 
     def close(self) -> None:
         """Asks no more."""
@@ -134,16 +134,30 @@ def _page(watch: _Watch, width: int = 200) -> str:
     return "\n\n".join("\n".join(lines) for lines in jobs) + "\n"
 
 
-def _connected(path: Path) -> socket.socket:
+def _abstract() -> list[str]:
+    """The names of sockets of the abstract namespace that may be those of this user's launchers."""
+    try:
+        lines = Path("/proc/net/unix").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return []
+    begin = f"@{abstract_names()}"
+    return sorted({name for line in lines for name in line.split()[7:] if name.startswith(begin)})
+
+
+def _connected(place: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(_ANSWER_S)
-        # By the directory's descriptor: a path may be longer than an address of a socket can be.
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            connection.connect(f"/proc/self/fd/{directory}/{path.name}")
-        finally:
-            os.close(directory)
+        if place.startswith("@"):
+            connection.connect("\0" + place[1:])
+        else:
+            folder, name = os.path.split(place)
+            # By the directory's descriptor: a path may be longer than an address of a socket can be.
+            directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                connection.connect(f"/proc/self/fd/{directory}/{name}")
+            finally:
+                os.close(directory)
         _, uid = peer_credentials(connection)
         if uid != os.geteuid():
             raise PermissionError("another user listens there")

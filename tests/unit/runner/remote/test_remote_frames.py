@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis.strategies import randoms
 
 from horovod._net.failures import ProtocolError
+from horovod.runner.live.figures import Figures, to_wire
 from horovod.runner.remote.wire import frames, messages
 
 
@@ -94,6 +95,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "finish": {},
     "credit": {"bytes": 5},
     "dump": {"round": 3},
+    "watch": {"seconds": 4.0},
 }
 OF_AGENTS: dict[str, dict[str, Any]] = {
     "ready": {"summary": "2 ranks", "remarks": ["too many"], "pulses": 4711},
@@ -104,6 +106,7 @@ OF_AGENTS: dict[str, dict[str, Any]] = {
     "asks": {"rank": 7, "epoch": -1, "commits": 0, "why": ""},
     "bereft": {"rank": 7},
     "vitals": {"ranks": [[0, 1.5, 4096], [1]]},
+    "figures": {"ranks": [[3, *to_wire(Figures(steps=7, last_error="rank 1 was lost"))]]},
 }
 
 
@@ -136,6 +139,22 @@ WRONG: tuple[Any, ...] = (
 def test_wrong_messages_are_refused(value: Any) -> None:
     with pytest.raises(ProtocolError):
         messages.decode(json.dumps(value).encode(), messages.FROM_LAUNCHER)
+
+
+_COUNTED = to_wire(Figures())
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *(None, 1, [], [0], [0, *_COUNTED, 1], [-1, *_COUNTED], [0, [], *_COUNTED[1:]], [0, *_COUNTED[:2], "x" * 257]),
+        *([0, [value, *_COUNTED[0][1:]], *_COUNTED[1:]] for value in (-1, True, 1.5, "1", 1 << 63, None)),
+    ],
+    ids=repr,
+)
+def test_wrong_figures_are_refused(row: Any) -> None:
+    with pytest.raises(ProtocolError):
+        messages.decode(messages.encode("figures", ranks=[row]), messages.FROM_AGENT)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe", b"[" * 100000, b'{"is": "go"' + b" " * 10])

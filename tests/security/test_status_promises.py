@@ -1,0 +1,171 @@
+"""The promises of what shows a running job: other users get nothing, clients cannot disturb it, no port is open."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from horovod.runner.job import effective_settings, make_job
+from horovod.runner.live.figures import Figures, Reading
+from horovod.runner.processes.runtime_directory import STATUS_SOCKET
+from horovod.runner.showing.desk import Desk, abstract_names
+
+PATIENCE_S = 30.0
+STRANGER = 65534
+# Says what came; "closed" if nothing did.
+ASK = """
+import socket, sys
+with socket.socket(socket.AF_UNIX) as sock:
+    sock.settimeout(20)
+    try:
+        sock.connect(sys.argv[1].replace("@", chr(0), 1) if sys.argv[1][0] == "@" else sys.argv[1])
+        sock.sendall(b"?")
+        print(sock.recv(100).decode() or "closed")
+    except OSError as error:
+        print(type(error).__name__)
+"""
+
+
+class Served:
+    """A desk, and the loop of a launcher that serves it."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self.desk = Desk()
+        job = make_job(effective_settings({"num_proc": 1}, "argument", {}), ["true"], {}, "/")
+        fd = os.open(directory, os.O_RDONLY) if directory else -1
+        self.desk.listen(job, fd)
+        if directory:
+            os.close(fd)
+        self.rounds = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while not self._over.is_set():
+            if select.select([self.desk.fd], [], [], 0.05)[0]:
+                self.rounds += 1
+                self.desk.serve(lambda: {0: Reading(Figures(rank=0, steps=7), time.monotonic())}, {0})
+
+    def close(self) -> None:
+        self._over.set()
+        self._thread.join()
+        self.desk.close()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with contextlib.closing(Served(None)) as made:
+        yield made
+
+
+def own_name() -> str:
+    names = Path("/proc/net/unix").read_text().split()
+    return next(name for name in reversed(names) if name.startswith(f"@{abstract_names()}"))
+
+
+def asked(place: str, user: int | None = None) -> str:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", ASK, place],
+        stdout=subprocess.PIPE,
+        timeout=PATIENCE_S,
+        check=True,
+        user=user,
+        cwd="/",
+    )
+    return done.stdout.decode().strip()
+
+
+def connected(name: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(PATIENCE_S)
+    sock.connect("\0" + name[1:])
+    return sock
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can become another user.")
+def test_another_user_gets_nothing_and_the_owner_still_does(served: Served) -> None:
+    name = own_name()
+    assert asked(name, STRANGER) in ("closed", "ConnectionResetError", "BrokenPipeError")
+    assert asked(name).startswith('{"layout"')
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can become another user.")
+def test_a_stranger_who_comes_again_and_again_does_not_keep_the_launcher_busy(served: Served) -> None:
+    flood = (
+        "import socket, sys, time\nend = time.monotonic() + 2\nwhile time.monotonic() < end:\n"
+        " s = socket.socket(socket.AF_UNIX); s.settimeout(0.1)\n try: s.connect(chr(0) + sys.argv[1][1:])\n"
+        " except OSError: time.sleep(0.001)\n s.close()"
+    )
+    subprocess.run([sys.executable, "-I", "-S", "-c", flood, own_name()], user=STRANGER, cwd="/", check=True)
+    assert served.rounds < 20
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Only root can become another user.")
+def test_in_a_directory_the_file_system_shuts_others_out(tmp_path: Path) -> None:
+    place = tmp_path / "job"
+    place.mkdir(0o700)
+    with contextlib.closing(Served(place)):
+        path = place / STATUS_SOCKET
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert asked(str(path), STRANGER) == "PermissionError"
+        assert asked(str(path)).startswith('{"layout"')
+
+
+def test_noise_is_only_a_question_and_many_clients_are_bounded(served: Served) -> None:
+    name = own_name()
+    with connected(name) as sock:
+        sock.sendall(b"\xff\0GET / HTTP/1.1\r\n")
+        told = json.loads(sock.makefile().readline())
+        assert told["ranks"][0][0] == 0
+    held = [connected(name) for _ in range(12)]
+    deadline = time.monotonic() + PATIENCE_S
+    while sum(bool(select.select([sock], [], [], 0)[0]) for sock in held) < 4:  # the others are let go
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for sock in held:
+        sock.close()
+
+
+def test_a_closed_desk_answers_nobody() -> None:
+    made = Served(None)
+    name = own_name()
+    sock = connected(name)
+    made.close()
+    made.close()
+    sock.sendall(b"?")
+    assert sock.recv(100) == b""
+    with pytest.raises(ConnectionRefusedError):
+        connected(name)
+
+
+def test_a_job_opens_no_port_unless_it_is_asked_to(private_base: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "horovod.runner", "-np", "1", sys.executable, "-c", "print(1, flush=True); input()"],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        inodes = {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()}
+        listening = [
+            line.split()[9]
+            for table in ("tcp", "tcp6")
+            for line in Path(f"/proc/{process.pid}/net/{table}").read_text().splitlines()[1:]
+        ]
+        assert not {f"socket:[{inode}]" for inode in listening} & inodes
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)

@@ -1,0 +1,73 @@
+"""A page of counters as it is read: its layout, what is under way, broken pages, the wire."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from made_up import SECOND, a_rank, page
+
+from horovod._native import abi
+from horovod.runner.live import figures
+from horovod.runner.live.figures import Figures, decoded, from_wire, is_on_wire, text_changes, to_wire
+
+
+def test_the_layout_is_that_of_the_header() -> None:
+    names = {"blocked_ns": "BLOCKED_NS", "transfer_ns": "TRANSFER_NS"}
+    for name, at in figures.PLACES.items():
+        assert getattr(abi, f"COUNTER_{names.get(name, name).upper()}") == at, name
+    for name in (
+        *("BEGAN_NS", "BLOCKED_THREADS", "BLOCKED_SINCE_NS", "BATCH_NS_THEN", "BATCH_SINCE_NS"),
+        *("OPERATIONS", "ERROR_TURN", "ERROR_TEXT"),
+    ):
+        assert getattr(abi, f"COUNTER_{name}") == getattr(figures, name), name
+    assert abi.COUNTER_WORDS == figures.WORDS
+    assert abi.COUNTERS_LAYOUT == figures.LAYOUT
+    kinds = abi.ENUMS["hvd_op_type"]
+    assert [name.lower() for name in sorted(kinds, key=lambda name: kinds[name])] == list(figures.KINDS)
+
+
+def test_a_page_is_read() -> None:
+    words = {"w7": 2 * SECOND, "w34": 5, "w35": 640, "blocked_ns": 3 * SECOND, "transfer_ns": SECOND, "steps": 9}
+    found = decoded(page(b"rank 1 was lost\0", **words, rank=3, pid=77, errors=1), 12 * SECOND)
+    assert found is not None
+    assert (found.rank, found.pid, found.steps, found.wall_ns) == (3, 77, 9, 10 * SECOND)
+    assert (found.waiting_ns, found.transfer_ns) == (2 * SECOND, SECOND)
+    assert found.operations[figures.KINDS.index("allgather")] == (5, 640)
+    assert (found.bytes, found.errors, found.last_error) == (640, 1, "rank 1 was lost")
+
+
+def test_a_wait_under_way_counts() -> None:
+    words = {"w25": 1, "w26": 10 * SECOND, "blocked_ns": SECOND}
+    found = decoded(page(**words), 14 * SECOND)
+    assert found is not None
+    assert (found.blocked_ns, found.transfer_ns) == (5 * SECOND, 0)
+    # The batch has run for one of the four seconds.
+    found = decoded(page(**words, w27=7 * SECOND, w28=13 * SECOND, batch_ns=7 * SECOND), 14 * SECOND)
+    assert found is not None
+    assert (found.blocked_ns, found.transfer_ns, found.batch_ns) == (5 * SECOND, SECOND, 8 * SECOND)
+
+
+@pytest.mark.parametrize("made", [b"", b"\0" * figures.BYTES, page()[:-1], b"\xff" * figures.BYTES])
+def test_what_is_no_page_is_nothing(made: bytes) -> None:
+    assert decoded(made, SECOND) is None
+
+
+def test_numbers_beyond_all_measure_and_texts_of_any_bytes_are_read() -> None:
+    found = decoded(page(b"\x1b[2J\xff\n" + b"x" * 250, tensors=(1 << 64) - 1, w26=5, w25=1), 1)
+    assert found is not None
+    assert found.tensors == (1 << 63) - 1
+    assert found.last_error.startswith(" [2J")
+    assert is_on_wire(json.loads(json.dumps(to_wire(found))))
+
+
+def test_a_text_that_is_being_written_is_noticed() -> None:
+    assert text_changes(page(w50=3))
+    assert not text_changes(page(w50=4))
+    assert not text_changes(b"")
+
+
+def test_the_wire_keeps_everything() -> None:
+    made = a_rank(1, 0.5, 0.1, last_error="broken", errors=2)
+    assert from_wire(json.loads(json.dumps(to_wire(made)))) == made
+    assert not is_on_wire(to_wire(Figures(last_error="x" * 300)))
