@@ -70,7 +70,10 @@ BELOW_RUNNER = {
 }
 BELOW_HANDSHAKE = NET_COMMON | {"horovod._net.clusters", "horovod._net.connections", "horovod._net.meeting"}
 # What the rooms of _core.life stand on, and those of an adapter.
-LIFE_BASE = {f"horovod._core.life.{name}" for name in ("engine_port", "membership", "seal", "session", "waiting")}
+LIFE_BASE = {
+    f"horovod._core.life.{name}"
+    for name in ("counters_page", "engine_port", "membership", "seal", "session", "waiting")
+}
 TORCH_COMMON = {"horovod._core", *(f"horovod.torch.{name}" for name in ("adapter", "gpu", "graphs", "versions"))}
 TENSORFLOW_COMMON = {
     "horovod._core",

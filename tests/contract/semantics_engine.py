@@ -25,7 +25,9 @@ _ENGINE: dict[str, type] = {
 _BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int, "batches": int}
 _COUNTERS: dict[str, type] = {
     **dict.fromkeys(("batches", "tensors", "sleeps", "in_flight", "steps", "stalls", "errors"), int),
-    **{"operations": dict, "seconds": dict, "last_error": str},
+    "operations": dict,
+    "seconds": dict,
+    "last_error": str,
 }
 
 

@@ -12,7 +12,9 @@ import pytest
 from horovod._native import abi
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-HEADER = (ROOT / "include" / "horovod" / "horovod.h").read_text(encoding="utf-8")
+HEADER = "".join(
+    (ROOT / "include" / "horovod" / name).read_text(encoding="utf-8") for name in ("counters.h", "horovod.h")
+)
 
 
 @pytest.fixture

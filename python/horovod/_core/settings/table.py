@@ -90,7 +90,7 @@ _JOB: Final = (
             " prometheus_client. Not given: none.", "Monitoring", "launcher", minimum=1, maximum=65535,
             flags=_value("--metrics-port", metavar="PORT")),
     Setting("metrics_address", "text", "127.0.0.1",
-            "Address on which --metrics-port listens. The figures are served to whoever can reach it.", "Monitoring",
+            "Address on which --metrics-port listens. It has no password: anybody who can reach it reads the figures.", "Monitoring",
             "launcher", flags=_value("--metrics-address", metavar="ADDRESS")),
     Setting("status_format", "choice", "text",
             "How --status shows the running jobs: for people, or once as JSON for programs.", "Monitoring",

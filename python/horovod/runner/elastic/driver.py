@@ -81,7 +81,28 @@ class Around(NamedTuple):
     journal: Journal
 
 
-class Driver:
+class _PassedOn:
+    """What the crew does for the driver."""
+
+    _crew: ElasticCrew
+
+    def taken(self) -> None:
+        self._crew.taken()
+
+    def vitals(self) -> Mapping[int, Optional[Vitals]]:
+        return self._crew.vitals()
+
+    def figures(self) -> Mapping[int, Reading]:
+        return self._crew.figures()
+
+    def pause(self) -> None:
+        self._crew.pause()
+
+    def resume(self) -> None:
+        self._crew.resume()
+
+
+class Driver(_PassedOn):
     """See the head of the file.
 
     Args:
@@ -132,27 +153,12 @@ class Driver:
         unseen, self._unseen = self._unseen, []
         return unseen
 
-    def taken(self) -> None:
-        self._crew.taken()
-
     def signal(self, ranks: Iterable[int], number: int) -> None:
         """The job is being ended: nobody is started any more."""
         if not self.state.over:
             self._around.journal.note({"event": "stopped", "signal": number})
             self.state = self.state._replace(over=True)
         self._crew.signal(ranks, number)
-
-    def vitals(self) -> Mapping[int, Optional[Vitals]]:
-        return self._crew.vitals()
-
-    def figures(self) -> Mapping[int, Reading]:
-        return self._crew.figures()
-
-    def pause(self) -> None:
-        self._crew.pause()
-
-    def resume(self) -> None:
-        self._crew.resume()
 
     def finish(self) -> None:
         self.state = self.state._replace(over=True)

@@ -1,8 +1,8 @@
 """Where a launcher is asked how its job is: by a Unix socket in the job's directory, and by `endpoint`.
 
 Used by `cli` and `function`, which make one, by `launchers`, which let it listen, and by `supervision`, which serves
-it. Who asks has a thread of its own: the loop that follows the job only hands out what the ranks have counted, once
-for all who have asked meanwhile.
+it. Each client has a thread of its own: the loop that follows the job only hands out what the ranks have counted, once
+for all clients that have asked meanwhile.
 """
 
 from __future__ import annotations

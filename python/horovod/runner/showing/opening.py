@@ -14,7 +14,7 @@ def monitored(job: Job) -> Iterator[Desk]:
     """For its time, the job can be asked how it is; the endpoint for metrics listens if the job wants it.
 
     Raises:
-        InvalidArgumentError: the endpoint cannot be had.
+        InvalidArgumentError: the endpoint is not available.
     """
     desk, settings = Desk(), job.settings
     with contextlib.closing(desk), contextlib.ExitStack() as undo:
