@@ -18,9 +18,9 @@ from typing import Callable
 
 import pytest
 
+from horovod._dumps import paths
 from horovod.runner.job import effective_settings, make_job
 from horovod.runner.live.figures import Figures, Reading
-from horovod.runner.processes.runtime_directory import STATUS_SOCKET
 from horovod.runner.showing.desk import Desk, abstract_names
 
 PATIENCE_S = 30.0
@@ -135,7 +135,7 @@ def test_in_a_directory_the_file_system_shuts_others_out(tmp_path: Path) -> None
     place = tmp_path / "job"
     place.mkdir(0o700)
     with contextlib.closing(Served(place)):
-        path = place / STATUS_SOCKET
+        path = place / paths.STATUS
         assert path.stat().st_mode & 0o777 == 0o600
         assert asked(str(path), STRANGER) == "not allowed"
         assert asked(str(path)).startswith('{"layout"')

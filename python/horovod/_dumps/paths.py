@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Optional
 
 NEWS: Final = "dumps"
+STATUS: Final = "status"  # where the launcher is asked how its job is
 _ASK: Final = b"?"
 
 

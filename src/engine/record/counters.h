@@ -50,8 +50,8 @@ class Counters {
   // A thread of the program begins to wait, and has waited. Any thread.
   void BeginWait(double now);
   void EndWait(double now);
-  // It has waited for other ranks, and for nothing else.
-  void WaitedForOthers(double seconds) { AddShared(HVD_COUNTER_BLOCKED_NS, Ns(seconds)); }
+  // The holder has waited for other ranks, and for nothing else, while nothing was in flight.
+  void WaitedForOthers(double seconds) { Add(HVD_COUNTER_BLOCKED_NS, Ns(seconds)); }
 
   // Of this engine alone.
   uint64_t Since(int word) const { return Get(word) - before_[word]; }

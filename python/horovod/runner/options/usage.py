@@ -29,7 +29,7 @@ usage: {USAGE}
   --ranks 0,3-5           show the output of these ranks only
   --dry-run, --verbose    say what would be started; say what the launcher does
   --timeline-filename F   write a trace of all operations
-  --status                show the running jobs: steps, waiting, the slowest rank
+  --status                show running jobs and their slowest ranks
 
   horovodrun doctor       what works on this machine, and why the rest does not
   horovodrun --help       every option

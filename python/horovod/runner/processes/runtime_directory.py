@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from horovod._dumps import paths
 from horovod._net.identity import user
 from horovod.runner.processes import keeper
 
 _PREFIX: Final = "launch-"
-STATUS_SOCKET: Final = "status"
 _KERNEL: Final = "kernel"  # file with the id of the kernel that the launcher runs under
 _YOUNG_S: Final = 60.0  # a directory without that file may be one that is being made just now
 _ATTEMPTS: Final = 100  # to make a directory in a home that others take along just then
@@ -77,7 +77,7 @@ def create(ranks: int = 1) -> JobDirectory:
 def listening() -> list[Path]:
     """The sockets in the directories of this user's jobs where launchers can be asked for the status."""
     homes = dict.fromkeys(home for base in _bases() for home in _homes(base))
-    return sorted(place for home in homes for place in home.glob(f"{_PREFIX}*/{STATUS_SOCKET}"))
+    return sorted(place for home in homes for place in home.glob(f"{_PREFIX}*/{paths.STATUS}"))
 
 
 def sweep(home: Path) -> list[Path]:

@@ -16,9 +16,9 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Optional
 
+from horovod._dumps import paths
 from horovod.runner.job import Job
 from horovod.runner.live.figures import Reading, to_wire
-from horovod.runner.processes.runtime_directory import STATUS_SOCKET
 
 if TYPE_CHECKING:
     from horovod.runner.job_socket import JobSocket
@@ -94,7 +94,7 @@ class Desk:
             self._socket.close()
         self._job, self._over_hosts, self._began_s = job, directory_fd < 0, time.monotonic()
         # The kernel says whose process comes; another user's is shut out.
-        name = STATUS_SOCKET if directory_fd >= 0 else f"{abstract_names()}{os.urandom(8).hex()}"
+        name = paths.STATUS if directory_fd >= 0 else f"{abstract_names()}{os.urandom(8).hex()}"
         self._socket = JobSocket(self._loop, directory_fd, name, "The status of the job", self._admit)
 
     def serve(self, figures: Callable[[], Mapping[int, Reading]], left: Collection[int]) -> None:
