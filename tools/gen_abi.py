@@ -1,5 +1,5 @@
-"""Writes python/horovod/_native/abi.py, the C interface for ctypes, from include/horovod; `--check` only says whether that
-file is up to date.
+"""Writes python/horovod/_native/abi.py, the C interface for ctypes, from include/horovod; `--check` only says whether
+that file is up to date.
 
 It reads the few forms of C in which those headers are written, one after the other, and refuses every other.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 import generated
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADERS = [ROOT / "include" / "horovod" / name for name in ("counters.h", "horovod.h")]
+HEADERS = [ROOT / "include" / "horovod" / name for name in ("horovod.h", "counters.h")]
 TARGET = ROOT / "python" / "horovod" / "_native" / "abi.py"
 
 _SCALARS = ("double", "int32_t", "int64_t", "size_t", "uint8_t", "uint32_t", "uint64_t")
@@ -133,10 +133,8 @@ class _Mirror:
 # The forms of the header; a space stands for any white space, or none.
 _FORMS = (
     (r'#ifdef __cplusplus (?:extern "C" \{|\}) #endif', _Mirror.ignored),
-    (
-        r"#(?:ifndef|define) HOROVOD_\w+_H_|#include (?:<\w+\.h>|\"horovod/counters\.h\")|#define HVD_API [^\n]*|#endif",
-        _Mirror.ignored,
-    ),
+    (r"#(?:ifndef|define) HOROVOD_\w+_H_|#define HVD_API [^\n]*|#endif", _Mirror.ignored),
+    (r'#include (?:<\w+\.h>|"horovod/counters\.h")', _Mirror.ignored),
     (r"#define HVD_(\w+) (\d+)", _Mirror.constant),
     (r"typedef enum \w+ \{([^}]*)\} (\w+) ;", _Mirror.enum),
     (r"enum \{([^}]*)\} ;", _Mirror.enum),

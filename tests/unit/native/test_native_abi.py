@@ -13,7 +13,7 @@ from horovod._native import abi
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 HEADER = "".join(
-    (ROOT / "include" / "horovod" / name).read_text(encoding="utf-8") for name in ("counters.h", "horovod.h")
+    (ROOT / "include" / "horovod" / name).read_text(encoding="utf-8") for name in ("horovod.h", "counters.h")
 )
 
 
