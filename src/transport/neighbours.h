@@ -19,8 +19,8 @@
 
 #include "base/fd.h"
 #include "transport/arena.h"
-#include "transport/resident_heap.h"
-#include "transport/result_heap.h"
+#include "transport/heap/resident_heap.h"
+#include "transport/heap/result_heap.h"
 
 namespace hvd::transport {
 

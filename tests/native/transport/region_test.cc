@@ -12,8 +12,8 @@
 #include <cstring>
 
 #include "native/engine/world.h"
-#include "transport/resident_heap.h"
-#include "transport/result_heap.h"
+#include "transport/heap/resident_heap.h"
+#include "transport/heap/result_heap.h"
 
 namespace hvd::test::transport_region {
 namespace {

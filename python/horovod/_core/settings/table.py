@@ -216,8 +216,8 @@ _ENGINE: Final = (
             env="HOROVOD_RESIDENT_GRADIENTS"),
     Setting("resident_bytes", "int", -1,
             "Address space for tensors in shared memory, half of it (at most 512 MiB) for results of allgather and"
-            " alltoall; 0 = none, -1 = half of the memory, at most 64 GiB with resident gradients and 1 GiB without, and,"
-            " for all ranks of a host together, a quarter of the address space limit (ulimit -v).",
+            " alltoall; 0 = none, -1 = half of the memory, at most 64 GiB with resident gradients and 1 GiB without,"
+            " and, for all ranks of a host together, a quarter of the address space limit (ulimit -v).",
             "Tuneable parameters", env="HOROVOD_RESIDENT_BYTES", unit="bytes", minimum=-1, engine_field=True),
     Setting("transport", "choice", "auto",
             "How ranks exchange data; shm = refuse unless memory is shared, tcp = sockets even inside a host.",

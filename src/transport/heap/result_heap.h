@@ -12,7 +12,7 @@
 #include <mutex>
 #include <optional>
 
-#include "transport/free_list.h"
+#include "transport/heap/free_list.h"
 #include "transport/region.h"
 
 namespace hvd::transport {

@@ -1,4 +1,4 @@
-#include "transport/result_heap.h"
+#include "transport/heap/result_heap.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "transport/resident_heap.h"
+#include "transport/heap/resident_heap.h"
 
 #include <algorithm>
 #include <cstring>
