@@ -153,6 +153,7 @@ typedef struct hvd_config {
   uint64_t* counters; /* HVD_COUNTER_WORDS words, zeros at first, aligned to 8 bytes, which live as long as the process;
                          NULL: the core's own */
   const char* hostname;
+  int32_t timeline_continues; /* 1: the file of timeline_path is that of an earlier epoch of the job */
   /* settings, from the one table (python/horovod/_core/settings/table.py) */
   int64_t fusion_threshold_bytes;
   double cycle_time_ms;
@@ -174,7 +175,9 @@ typedef struct hvd_config {
   int32_t log_hide_time;       /* 1: lines on stderr begin without the time */
   const char* timeline_path;   /* NULL or "" = off */
   int32_t timeline_mark_cycles;
-  int64_t resident_bytes; /* address space for tensors that live in shared memory; 0 = none */
+  int32_t timeline_ranks;  /* 0 = all ranks, a process each; 1 = what rank 0 sees, a process for each tensor */
+  int32_t timeline_max_mb; /* of the file, then it becomes PATH.1; 0 = no bound */
+  int64_t resident_bytes;  /* address space for tensors that live in shared memory; 0 = none */
 } hvd_config;
 
 HVD_API int32_t hvd_abi_version(void);
@@ -433,6 +436,8 @@ HVD_API void hvd_shared_free(void* data);
 
 /* ---- observers */
 
+/* Rank 0 begins and ends the trace for all ranks (hvd_config.timeline_ranks). The end waits 2 s at most for what the
+ * others have to say. HVD_INVALID_ARGUMENT: another rank; the file cannot be written; there is a trace already. */
 HVD_API hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles);
 HVD_API hvd_status hvd_timeline_stop(void);
 

@@ -481,10 +481,10 @@ void hvd_shared_free(void* data) {
 }
 
 hvd_status hvd_timeline_start(const char* path, int32_t mark_cycles) {
-  return WithEngine([&](Engine& engine) { return engine.timeline().Start(path ? path : "", mark_cycles != 0); });
+  return WithEngine([&](Engine& engine) { return engine.StartTimeline(path ? path : "", mark_cycles != 0); });
 }
 hvd_status hvd_timeline_stop(void) {
-  return WithEngine([](Engine& engine) { return engine.timeline().Stop(); });
+  return WithEngine([](Engine& engine) { return engine.StopTimeline(); });
 }
 void hvd_log_sink(hvd_log_fn fn) { hvd::SetLogSink(fn); }
 

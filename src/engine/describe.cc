@@ -161,6 +161,8 @@ std::string DescribeFixedSettings(const hvd_config& c) {
   m.AddBool("log_hide_time", c.log_hide_time != 0);
   m.AddText("timeline_path", c.timeline_path != nullptr ? c.timeline_path : "");
   m.AddBool("timeline_mark_cycles", c.timeline_mark_cycles != 0);
+  m.Add("timeline_ranks", int64_t{c.timeline_ranks});
+  m.Add("timeline_max_mb", int64_t{c.timeline_max_mb});
   m.Add("resident_bytes", c.resident_bytes);
   return m.text();
 }

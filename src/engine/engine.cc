@@ -43,6 +43,18 @@ std::shared_ptr<ProcessSets::Set> AddEverybody(int size, ProcessSets* sets) {
   return sets->Find(0);
 }
 
+Timeline::Plan TracePlanFrom(const hvd_config& c) {
+  Timeline::Plan plan;
+  plan.all_ranks = c.timeline_ranks == 0;
+  plan.most_bytes = int64_t{c.timeline_max_mb} << 20;
+  plan.rank = c.rank;
+  plan.host = c.hostname != nullptr ? c.hostname : "";
+  plan.epoch = c.epoch >> 20;  // the launcher's; below it are starts of the program
+  plan.other_hosts =
+      std::any_of(c.host_of_rank, c.host_of_rank + c.size, [&](int h) { return h != c.host_of_rank[0]; });
+  return plan;
+}
+
 }  // namespace
 
 Result<Engine::Ways> Engine::Open(const hvd_config& config, const Connections::MapArena& map) {
@@ -75,6 +87,7 @@ Engine::Engine(const hvd_config& c, Ways ways)
     : topology_{c.rank, c.size, c.local_rank, c.local_size, c.cross_rank, c.cross_size},
       hostname_(c.hostname != nullptr ? c.hostname : ""),
       fixed_settings_(DescribeFixedSettings(c)),
+      trace_plan_(TracePlanFrom(c)),
       connections_(std::move(ways.connections)),
       waker_(std::move(ways.waker)),
       watch_(std::move(ways.watch)),
@@ -86,6 +99,9 @@ Engine::Engine(const hvd_config& c, Ways ways)
       node_(NodeConfigFrom(c)),
       arrivals_(&role_),
       self_sends_({.submissions = &submissions_, .arrivals = &arrivals_, .counters = &counters_}),
+      tracing_({.timeline = &timeline_, .node = &node_, .connections = connections_.get(),
+                .submissions = &submissions_, .arrivals = &arrivals_},
+               {trace_plan_, std::vector<int>(c.host_of_rank, c.host_of_rank + c.size)}),
       executor_({.backends = &backends_, .timeline = &timeline_, .transports = &connections_->transports(),
                  .tuning = &tuning_},
                 {[this](BatchRun& run, const Status& status) { orders_.Finish(run, status); },
@@ -93,14 +109,15 @@ Engine::Engine(const hvd_config& c, Ways ways)
       verdict_({.submissions = &submissions_, .backends = &backends_, .executor = &executor_, .node = &node_,
                 .connections = connections_.get(), .watch = watch_.get(), .arrivals = &arrivals_, .counters = &counters_}),
       feed_({.submissions = &submissions_, .sets = &sets_, .timeline = &timeline_, .node = &node_,
-             .connections = connections_.get(), .verdict = &verdict_, .stamp = &stamp_, .self_sends = &self_sends_}),
+             .connections = connections_.get(), .verdict = &verdict_, .stamp = &stamp_, .self_sends = &self_sends_,
+             .tracing = &tracing_}),
       orders_({.rank = c.rank, .submissions = &submissions_, .sets = &sets_, .timeline = &timeline_,
                .executor = &executor_, .watch = watch_.get(), .arrivals = &arrivals_, .verdict = &verdict_,
                .counters = &counters_, .tuning = &tuning_, .stamp = &stamp_, .feed = &feed_,
-               .self_sends = &self_sends_}),
+               .self_sends = &self_sends_, .tracing = &tracing_}),
       progress_({.feed = &feed_, .orders = &orders_, .node = &node_, .executor = &executor_, .backends = &backends_,
                  .connections = connections_.get(), .watch = watch_.get(), .verdict = &verdict_, .arrivals = &arrivals_,
-                 .stamp = &stamp_},
+                 .stamp = &stamp_, .tracing = &tracing_},
                 c.collective_timeout_s),
       spread_(connections_->neighbours() ? std::make_unique<Spread>(connections_->neighbours()) : nullptr),
       express_(MakeExpress(c, *connections_)),
@@ -124,6 +141,7 @@ Engine::Engine(const hvd_config& c, Ways ways)
   backends_.Add(std::move(by_host));
   backends_.Add(std::move(by_mpi));
   gpus_ = std::make_unique<backend::GpuBackends>(&backends_, host);
+  timeline_.SetRing([this] { waker_->LookSoon(); });
 }
 
 Status Engine::Start(const hvd_config& c) {
@@ -131,7 +149,7 @@ Status Engine::Start(const hvd_config& c) {
   // in their stages for a result.
   if (c.rank == 0 && !connections_->one_host()) HVD_TRY(intake_.ChangeParameters(ParametersFrom(c)));
   if (c.timeline_path != nullptr && c.timeline_path[0] != '\0')
-    HVD_TRY(timeline_.Start(c.timeline_path, c.timeline_mark_cycles != 0));
+    HVD_TRY(StartTimeline(c.timeline_path, c.timeline_mark_cycles != 0, c.timeline_continues != 0));
   ShowRangesBy(c.nvtx_library);
   if (LogEnabled(LogLevel::kDebug)) Log(LogLevel::kDebug, "started: " + DescribeJson());
   return background_.Start(c.thread_affinity);
@@ -204,6 +222,38 @@ void Engine::AwaitSends(double deadline) {
   }
 }
 
+Status Engine::StartTimeline(const std::string& path, bool mark_cycles, bool continues) {
+  if (topology_.rank != 0) return Status(Code::kInvalidArgument, "rank 0 writes the timeline; start it there.");
+  std::lock_guard<std::mutex> life(trace_life_);
+  Timeline::Plan plan = trace_plan_;
+  plan.path = path;
+  plan.mark_cycles = mark_cycles;
+  plan.continues = continues && plan.all_ranks;
+  HVD_TRY(timeline_.Start(plan));
+  if (!plan.all_ranks || topology_.size == 1) return Status();
+  others_trace_ = true;
+  return intake_.BeginTrace(
+      {.number = ++trace_number_, .on = true, .mark_cycles = mark_cycles, .base_us = timeline_.base_us()});
+}
+
+Status Engine::StopTimeline(double timeout_s) {
+  std::lock_guard<std::mutex> life(trace_life_);
+  const bool through_this_rank = topology_.rank != 0 && tracing_.awaits_others();
+  if ((std::exchange(others_trace_, false) || through_this_rank) && !verdict_.failed()) EndTraceOfOthers(timeout_s);
+  return timeline_.Stop();
+}
+
+// Until all have sent what they had, or have left.
+void Engine::EndTraceOfOthers(double timeout_s) {
+  std::shared_ptr<Completion> ended;
+  uint64_t ticket = 0;
+  if (!intake_.EndTrace({.number = trace_number_}, &ended, &ticket).ok()) return;
+  const double deadline = NowS() + timeout_s;
+  while (!Wait(*ended, deadline - NowS()) && NowS() < deadline) {  // a signal came
+  }
+  if (!ended->done()) (void)submissions_.TakeWish(ticket);
+}
+
 void Engine::Shutdown(double timeout_s) {
   counters_.steps.Close();
   if (!background_.running()) return;
@@ -211,6 +261,8 @@ void Engine::Shutdown(double timeout_s) {
   Completion& goodbye = progress_.goodbye();
   const double deadline = NowS() + timeout_s;
   if (last_words_.empty()) AwaitSends(NowS() + timeout_s / 2);
+  // Before the goodbye: it goes over the same connections. Rank 0 keeps up those of the others.
+  if (topology_.rank != 0 || last_words_.empty()) (void)StopTimeline(std::min(2.0, timeout_s / 2));
   if (!verdict_.failed() && intake_.Goodbye(last_words_).ok()) {
     while (!goodbye.done() && !verdict_.failed() && NowS() < deadline) Wait(goodbye, std::min(0.1, deadline - NowS()));
   }

@@ -8,7 +8,8 @@
 //             Pairs, SelfSends             what goes between two ranks, what this rank sends itself
 //   express/  Express, Exchange            small operations without the negotiation
 //   run/      Executor, Verdict            running what all ranks agree on (negotiation/), and failing for good
-//   drive/    Feed, Orders, Progress       one round of work: submissions in, the log obeyed, everything moved
+//   drive/    Tracing                      the part of a trace of all ranks that goes over the control connections
+//             Feed, Orders, Progress       one round of work: submissions in, the log obeyed, everything moved
 //             Driver, Waiter, Background   how a thread takes the role, waits for a result, looks after the rest
 //   entry/    Intake, ExpressPath          the ways in
 //
@@ -20,6 +21,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -90,8 +92,10 @@ class Engine {
   backend::Registry& backends() { return backends_; }
   HandleTable& handles() { return handles_; }
   ProcessSets& sets() { return sets_; }
-  Timeline& timeline() { return timeline_; }
   std::shared_ptr<transport::ResultHeap> results() const { return connections_->results(); }
+  // Rank 0's: see hvd_timeline_start.
+  Status StartTimeline(const std::string& path, bool mark_cycles, bool continues = false);
+  Status StopTimeline(double timeout_s = 2);
   std::shared_ptr<transport::ResidentHeap> heap() const { return connections_->heap(); }
   std::string DescribeJson();
   std::string DumpJson();
@@ -111,9 +115,14 @@ class Engine {
   Status Start(const hvd_config& config);
   void Stop(submission::Abort how);
   void AwaitSends(double deadline);
+  void EndTraceOfOthers(double timeout_s);
 
   const hvd_topology topology_;
   const std::string hostname_, fixed_settings_;
+  const Timeline::Plan trace_plan_;
+  std::mutex trace_life_;      // serialises its start and stop; guards trace_number_ and others_trace_
+  uint32_t trace_number_ = 0;  // of the last trace of all ranks
+  bool others_trace_ = false;
   std::string last_words_;  // for the goodbye; "": this rank ends well
 
   // ---- shared between threads
@@ -136,6 +145,7 @@ class Engine {
   negotiation::Node node_;
   Arrivals arrivals_;
   SelfSends self_sends_;
+  Tracing tracing_;
   Executor executor_;  // tells orders_ and verdict_ how a batch has ended: the one arrow that points down
   Verdict verdict_;
   Feed feed_;

@@ -107,6 +107,20 @@ void Coordinator::Change(const Parameters& parameters, double now) {
   pace_.linger_s = parameters.cycle_time_ms / 1e3;
 }
 
+void Coordinator::Order(const TraceOrder& order, double now) {
+  if (!at_.place->root() || at_.abort->over()) return;
+  ByteWriter w = at_.out->Down(LogRecord::kTrace);
+  Write(order, &w);
+  at_.log->ObeyOwn(now);
+}
+
+void Coordinator::Ask(const ClockQuestion& question, double now) {
+  if (!at_.place->root() || at_.abort->over()) return;
+  ByteWriter w = at_.out->Down(LogRecord::kClock);
+  Write(question, &w);
+  at_.log->ObeyOwn(now);
+}
+
 // ---- batches
 
 int32_t Coordinator::AssignId(const Request& q, double now) {

@@ -46,6 +46,9 @@ class Coordinator {
   bool wants_flush() const { return at_.place->root() && !at_.abort->over() && at_.ready->any(); }
   // What is decided from here on goes by these.
   void Change(const Parameters& parameters, double now);
+  // For all ranks, at once.
+  void Order(const TraceOrder& order, double now);
+  void Ask(const ClockQuestion& question, double now);
   // Turns everything that is ready into batches, unless it is held back.
   void Flush(double now, int batches_in_flight, bool someone_waits);
   // When what lingers is due; +infinity: nothing lingers.

@@ -54,7 +54,7 @@ Node::Negotiator::Negotiator(NodeConfig c)
                    .marks = &marks, .joins = &joins, .departures = &departures, .log = &log},
                   PaceOf(c)),
       uplink({.place = &place, .sets = &sets, .versions = &versions, .abort = &abort, .marks = &marks, .joins = &joins,
-              .departures = &departures, .stall = &stall, .coordinator = &coordinator}),
+              .departures = &departures, .stall = &stall, .coordinator = &coordinator, .results = &results}),
       direct({.place = &place, .sets = &sets, .marks = &marks, .out = &out, .results = &results, .stall = &stall}),
       inbox(place) {
   // clang-format on

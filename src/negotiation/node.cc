@@ -139,6 +139,30 @@ void Node::ChangeParameters(const Parameters& parameters, double now) {
   n_->Finish(now);
 }
 
+void Node::OrderTrace(const TraceOrder& order, double now) {
+  n_->coordinator.Order(order, now);
+  n_->Finish(now);
+}
+
+void Node::AskClocks(const ClockQuestion& question, double now) {
+  n_->coordinator.Ask(question, now);
+  n_->Finish(now);
+}
+
+void Node::SendUp(const TracePiece& piece) {
+  if (n_->place.root() || n_->abort.over()) return;
+  ByteWriter w = n_->out.Up(UpRecord::kTrace);
+  Write(piece, &w);
+}
+
+void Node::SendUp(const ClockAnswer& answer) {
+  if (n_->place.root() || n_->abort.over()) return;
+  ByteWriter w = n_->out.Up(UpRecord::kClock);
+  Write(answer, &w);
+}
+
+std::vector<int> Node::RanksBelow() const { return n_->place.subtree.Minus(RankSet::Of(n_->place.rank)).ToVector(); }
+
 std::vector<int> Node::SetIds() const { return n_->sets.Ids(); }
 std::vector<int> Node::SetRanks(int id) const {
   const ProcessSet* set = n_->sets.Find(id);

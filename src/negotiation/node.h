@@ -99,6 +99,15 @@ class Node {
   // The root's: all ranks go by these (checked) from the next batch on, by ParametersChanged. Nothing on other ranks.
   void ChangeParameters(const Parameters& parameters, double now);
 
+  // ---- a trace of all ranks (values/trace.h). Nothing happens on ranks that they are not for.
+  void OrderTrace(const TraceOrder& order, double now);       // the root's: an action on all ranks, its own included
+  void AskClocks(const ClockQuestion& question, double now);  // likewise
+  // One step towards the root. It arrives there as an action of the parent, which passes it on in turn.
+  void SendUp(const TracePiece& piece);
+  void SendUp(const ClockAnswer& answer);
+  // Those whose pieces come through this rank.
+  std::vector<int> RanksBelow() const;
+
   // ---- what is known
   std::vector<int> SetRanks(int id) const;  // empty: no such set
   std::vector<int> SetIds() const;

@@ -71,6 +71,16 @@ Status OrderLog::ObeyOne(LogRecord record, ByteReader* r, double now) {
       return Change(r);
     case LogRecord::kLeft:
       return Left(r);
+    case LogRecord::kTrace: {
+      const TraceOrder order = ReadTraceOrder(r);
+      if (r->ok()) at_.results->Add(order);
+      return {};
+    }
+    case LogRecord::kClock: {
+      ClockQuestion question = ReadClockQuestion(r, at_.place->size);
+      if (r->ok()) at_.results->Add(std::move(question));
+      return {};
+    }
     case LogRecord::kStallQuery:
       at_.stall->AnswerQuery(r);
       return {};

@@ -58,6 +58,10 @@ Status Uplink::ReceiveOne(UpRecord record, int source, ByteReader* r, double now
       return {};
     case UpRecord::kStallReport:
       return StallReport(source, r, now);
+    case UpRecord::kTrace:
+      return Trace(source, r);
+    case UpRecord::kClock:
+      return Clock(source, r);
     case UpRecord::kDone:
       break;  // read before
   }
@@ -168,6 +172,23 @@ Status Uplink::StallReport(int source, ByteReader* r, double now) {
   std::vector<Clash> clashes;
   HVD_TRY(at_.stall->Report(source, r, now, &clashes));
   at_.coordinator->FailClashes(clashes, now);
+  return {};
+}
+
+// Its text is looked at by nobody: the engine passes it on, or rank 0 writes it.
+Status Uplink::Trace(int source, ByteReader* r) {
+  TracePiece piece = ReadTracePiece(r, at_.place->size);
+  if (!r->ok()) return {};
+  if (!at_.place->below[source].Contains(piece.rank)) return Wrong("it traces a rank that is not below it");
+  at_.results->Add(std::move(piece));
+  return {};
+}
+
+Status Uplink::Clock(int source, ByteReader* r) {
+  const ClockAnswer answer = ReadClockAnswer(r, at_.place->size);
+  if (!r->ok()) return {};
+  if (!at_.place->below[source].Contains(answer.rank)) return Wrong("it has the clock of a rank that is not below it");
+  at_.results->Add(answer);
   return {};
 }
 

@@ -31,6 +31,7 @@ class Uplink {
     Departures* departures;
     StallProtocol* stall;
     Coordinator* coordinator;
+    Results* results;
   };
   explicit Uplink(const Around& around) : at_(around) {}
 
@@ -48,6 +49,8 @@ class Uplink {
   bool IsVoid(const WireTally& tally, int source) const;
   Status Check(const WireTally& tally, int source) const;
   Status StallReport(int source, ByteReader* r, double now);
+  Status Trace(int source, ByteReader* r);
+  Status Clock(int source, ByteReader* r);
 
   const Around at_;
 };

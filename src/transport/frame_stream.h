@@ -43,6 +43,7 @@ class FrameStream {
   // Writes as much of the queue as fits now. has_unsent() says whether to come back when the channel can be written.
   Status Flush();
   bool has_unsent() const { return sent_ < out_.size(); }
+  size_t unsent() const { return out_.size() - sent_; }
   // Why nothing more can be sent or received; ok: it can.
   const Status& failed() const { return failed_; }
 

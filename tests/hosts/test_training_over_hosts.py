@@ -7,8 +7,10 @@ import signal
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
+from jobs.traces import Trace
 
 from .conftest import Hosts
 
@@ -51,6 +53,33 @@ def test_all_ranks_on_one_other_host_are_seen_to_come(hosts: Hosts) -> None:
     ended = hosts("--start-timeout 3 -np 2 -H host2:2", [sys.executable, "-c", late], patience_s=30.0)
     assert ended.code == 1 and ended.seconds < 20.0
     assert "rank 1" in ended.err[-1].lower() and "3 s" in ended.err[-1], ended.err
+
+
+def test_one_trace_holds_the_ranks_of_all_hosts(hosts: Hosts, tmp_path: Path) -> None:
+    steps = """
+        import time
+        import horovod.numpy as hvd, numpy as np
+        hvd.init()
+        for step in range(20):
+            time.sleep(0.03 * (hvd.rank() == 3))
+            hvd.allreduce(np.ones(1000), name="w")
+        hvd.shutdown()
+    """
+    path = tmp_path / "t.json"
+    ended = hosts(f"-np 4 -H host1:2,host2:2 --timeline-filename {path}", python(steps))
+    assert ended.code == 0, ended.err
+    trace = Trace(path)
+    assert trace.processes == {rank: f"rank {rank} (host{1 + rank // 2})" for rank in range(4)}
+    waited = {}
+    for rank in range(4):
+        trace.check_flows(rank)
+        waits = sorted(slice["dur"] for slice in trace.slices(rank, "NEGOTIATE_ALLREDUCE"))
+        assert len(waits) >= 18  # the other host may learn of the trace too late for a first step
+        waited[rank] = waits[len(waits) // 2]
+        offset_us, error_us = trace.clock(rank)
+        assert error_us is not None and abs(offset_us) <= error_us <= 50_000, (rank, offset_us, error_us)
+        assert (error_us == 0) is (rank < 2)
+    assert waited[3] < 10_000 and min(waited[rank] for rank in range(3)) > 20_000, waited
 
 
 @pytest.mark.slow

@@ -69,7 +69,12 @@ void Feed::Pass(submission::RemoveSet& set, double now) { tools_.node->RemoveSet
 
 void Feed::Pass(submission::Change& change, double now) { tools_.node->ChangeParameters(change.to, now); }
 
-void Feed::Pass(submission::Goodbye& goodbye, double now) { tools_.node->Goodbye(now, goodbye.last_words); }
+void Feed::Pass(submission::Trace& trace, double now) { tools_.tracing->Order(trace.order, trace.ticket, now); }
+
+void Feed::Pass(submission::Goodbye& goodbye, double now) {
+  tools_.tracing->PassAll();  // nothing comes from this rank behind it
+  tools_.node->Goodbye(now, goodbye.last_words);
+}
 
 void Feed::Pass(submission::Abort& abort, double) {
   if (abort.in_order) return tools_.verdict->End(abort.why);
@@ -77,10 +82,7 @@ void Feed::Pass(submission::Abort& abort, double) {
 }
 
 void Feed::Trace(const std::vector<negotiation::Request>& group) {
-  for (const negotiation::Request& r : group) {
-    tools_.timeline->Begin(r.name, std::string("NEGOTIATE_") + TraceName(r.type, r.op));
-    tools_.timeline->RankTick(r.name, tools_.connections->transports().rank);
-  }
+  for (const negotiation::Request& r : group) tools_.timeline->Submitted(r.name, TraceName(r.type, r.op));
 }
 
 void Feed::RingParent() {

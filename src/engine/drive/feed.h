@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "engine/drive/tracing.h"
 #include "engine/links/connections.h"
 #include "engine/record/timeline.h"
 #include "engine/run/verdict.h"
@@ -25,6 +26,7 @@ class Feed {
     Verdict* verdict;
     const Stamp* stamp;
     SelfSends* self_sends;
+    Tracing* tracing;
   };
   explicit Feed(const Tools& tools) : tools_(tools) {}
 
@@ -48,6 +50,7 @@ class Feed {
   void Pass(submission::AddSet& set, double now);
   void Pass(submission::RemoveSet& set, double now);
   void Pass(submission::Change& change, double now);
+  void Pass(submission::Trace& trace, double now);
   void Pass(submission::Goodbye& goodbye, double now);
   void Pass(submission::Abort& abort, double now);
   void Trace(const std::vector<negotiation::Request>& group);

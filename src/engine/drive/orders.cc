@@ -75,6 +75,7 @@ void Orders::Do(negotiation::EntryFailed& entry) {
   std::unique_ptr<Submitted> own = tools_.submissions->Take(entry.ticket);
   const bool pair = IsPointToPoint(own->type);
   tools_.counters->CountError(entry.why.message());
+  tools_.timeline->Failed(entry.name);
   if (own->copy != nullptr) KeepFailure(*own, entry);
   tools_.arrivals->ArriveTaken(std::move(own->completion), std::move(entry.why));
   if (pair) tools_.feed->Answered(entry.process_set, entry.name);
@@ -114,6 +115,7 @@ void Orders::Do(negotiation::ParametersChanged& change) {
 }
 
 void Orders::Do(negotiation::RankLeft& leaver) {
+  tools_.tracing->Left(leaver.rank);
   if (leaver.rank != tools_.rank) return tools_.watch->Left(leaver.rank, /*badly=*/!leaver.exception.empty());
   left_ = true;
 }
@@ -124,6 +126,11 @@ void Orders::Do(negotiation::Stalled&) {
   DumpCall::Stalled();
 }
 void Orders::Do(negotiation::LogLine& line) { Log(line.level, line.text); }
+
+void Orders::Do(negotiation::TraceOrder& order) { tools_.tracing->Obey(order, NowS()); }
+void Orders::Do(negotiation::TracePiece& piece) { tools_.tracing->Take(piece); }
+void Orders::Do(negotiation::ClockQuestion& question) { tools_.tracing->Answer(question, NowS()); }
+void Orders::Do(negotiation::ClockAnswer& answer) { tools_.tracing->Take(answer, NowS()); }
 
 void Orders::EndWish(uint64_t ticket, int64_t value, Status status) {
   auto wish = tools_.submissions->TakeWish(ticket);
@@ -136,6 +143,7 @@ void Orders::Finish(BatchRun& run, const Status& status) {
   if (tools_.executor->size() == 1) tools_.counters->BatchesEnd(NowS());
   tools_.counters->CountBatch(run.own.size());
   if (!status.ok()) tools_.counters->CountError(status.message());
+  for (size_t i = 0; !status.ok() && i < run.agreed.size(); ++i) tools_.timeline->Failed(run.agreed[i]->name);
   for (size_t i = 0; i < run.own.size(); ++i) {
     Submitted* own = run.own[i].get();
     if (own == nullptr) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "engine/drive/feed.h"
+#include "engine/drive/tracing.h"
 #include "engine/links/watch.h"
 #include "engine/record/counters.h"
 #include "engine/record/timeline.h"
@@ -30,6 +31,7 @@ class Orders {
     Stamp* stamp;
     Feed* feed;
     SelfSends* self_sends;
+    Tracing* tracing;
   };
   explicit Orders(const Tools& tools) : tools_(tools) {}
 
@@ -51,6 +53,10 @@ class Orders {
   void Do(negotiation::Aborted& end);
   void Do(negotiation::Stalled& stalled);
   void Do(negotiation::LogLine& line);
+  void Do(negotiation::TraceOrder& order);
+  void Do(negotiation::TracePiece& piece);
+  void Do(negotiation::ClockQuestion& question);
+  void Do(negotiation::ClockAnswer& answer);
   void KeepFailure(const Submitted& own, const negotiation::EntryFailed& entry);
   void EndWish(uint64_t ticket, int64_t value, Status status);
 

@@ -25,8 +25,10 @@ bool Progress::Step() {
   if (moved && tools_.node->brings_directly()) SendOutgoing();
   moved |= tools_.connections->TakeOpened();
   moved |= ReadLinks();
+  moved |= tools_.tracing->PassOn(NowS);
   moved |= Decide();
   if (tools_.executor->size() > 0) moved |= Advance();
+  if (tools_.tracing->ending()) tools_.tracing->EndPart(tools_.executor->size() == 0, NowS());
   if (tools_.orders->own_goodbye_said() && !goodbye_.done()) SayGoodbye();
   return moved;
 }
@@ -198,7 +200,8 @@ double Progress::NextDeviceCheck() const {
 }
 
 double Progress::NextDeadline() const {
-  double at = std::min({tools_.node->next_deadline(), tools_.verdict->deadline(), tools_.watch->next_deadline()});
+  double at = std::min({tools_.node->next_deadline(), tools_.verdict->deadline(), tools_.watch->next_deadline(),
+                        tools_.tracing->next_deadline()});
   if (tools_.executor->running(Track::kHost)) at = std::min(at, MustHaveMovedBy(Track::kHost, last_movement_s_));
   if (tools_.executor->running(Track::kDevice))
     at = std::min(at, MustHaveMovedBy(Track::kDevice, last_device_movement_s_));

@@ -8,6 +8,7 @@
 
 #include "engine/drive/feed.h"
 #include "engine/drive/orders.h"
+#include "engine/drive/tracing.h"
 #include "engine/wake/clock.h"
 
 namespace hvd::engine {
@@ -25,6 +26,7 @@ class Progress {
     Verdict* verdict;
     Arrivals* arrivals;
     const Stamp* stamp;
+    Tracing* tracing;
   };
   Progress(const Tools& tools, double collective_timeout_s)
       : tools_(tools), collective_timeout_s_(collective_timeout_s) {}
@@ -47,7 +49,7 @@ class Progress {
   bool Busy() const {
     return tools_.feed->any_in_flight() || tools_.executor->size() > 0 || tools_.connections->links().HasUnsent();
   }
-  bool AnythingSubmitted() const { return tools_.feed->any(); }  // any thread
+  bool AnythingSubmitted() const { return tools_.feed->any() || tools_.tracing->any(); }  // any thread
   // Has something come that Step would take? Any thread.
   bool AnythingReady() const {
     return AnythingSubmitted() || tools_.connections->links().AnythingToRead() || tools_.connections->openings().any();

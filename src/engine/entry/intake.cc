@@ -297,6 +297,21 @@ Status Intake::ChangeParameters(const negotiation::Parameters& to) {
   return Status();
 }
 
+Status Intake::BeginTrace(const negotiation::TraceOrder& order) {
+  HVD_TRY(tools_.submissions->Add(submission::Trace{order}));
+  tools_.driver->Kick();
+  return Status();
+}
+
+Status Intake::EndTrace(const negotiation::TraceOrder& order, Out out, uint64_t* ticket) {
+  auto completion = std::make_shared<Completion>(1);
+  Result<uint64_t> wish = tools_.submissions->AddWish(completion);
+  HVD_TRY(wish.status());
+  *ticket = *wish;
+  *out = std::move(completion);
+  return tools_.submissions->Add(submission::Trace{order, *wish});
+}
+
 Status Intake::Goodbye(const std::string& last_words) {
   return tools_.submissions->Add(submission::Goodbye{last_words});
 }

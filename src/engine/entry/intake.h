@@ -39,6 +39,9 @@ class Intake {
   Status RemoveSet(int id, Out out);
   // kInvalidArgument: this is not rank 0, or they cannot be.
   Status ChangeParameters(const negotiation::Parameters& to);
+  // Rank 0, for all. to end: *out is done when every rank has sent what it had; its ticket is in *ticket.
+  Status BeginTrace(const negotiation::TraceOrder& order);
+  Status EndTrace(const negotiation::TraceOrder& order, Out out, uint64_t* ticket);
   Status Goodbye(const std::string& last_words);
   // *out is done when it has been obeyed. Fails when everything has failed already.
   Status Abort(submission::Abort how, Out out);

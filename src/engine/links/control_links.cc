@@ -90,6 +90,11 @@ bool ControlLinks::HasUnsent() const {
   return false;
 }
 
+size_t ControlLinks::UnsentTo(int rank) const {
+  if (rank < 0 || rank >= static_cast<int>(link_of_rank_.size()) || link_of_rank_[rank] < 0) return 0;
+  return links_[link_of_rank_[rank]].stream->unsent();
+}
+
 void ControlLinks::DropReadRings(transport::Neighbours* neighbours) const {
   // What is not in a control ring (progress words) is of no interest to a neighbour that is idle.
   neighbours->DropPendingRings([this](int local) {

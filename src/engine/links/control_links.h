@@ -33,6 +33,8 @@ class ControlLinks {
   Status CheckPeers(double now);
   bool AnythingToRead() const;
   bool HasUnsent() const;
+  // Bytes that wait for the connection to that rank.
+  size_t UnsentTo(int rank) const;
   // A neighbour that has read everything need not be rung.
   void DropReadRings(transport::Neighbours* neighbours) const;
   // (rank, descriptor) of the links that are sockets.

@@ -1,16 +1,14 @@
 #include "engine/record/timeline.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <limits>
 #include <utility>
 
-#include "base/log.h"
 #include "base/monotonic.h"
 #include "base/thread.h"
+#include "engine/record/rank_form.h"
+#include "engine/record/tensor_form.h"
 
 namespace hvd::engine {
 namespace {
@@ -20,210 +18,267 @@ int64_t NowUs() {
       .count();
 }
 
+constexpr double kNoTime = std::numeric_limits<double>::infinity();
 constexpr double kAskEveryS = 0.05;  // a device that works
 constexpr double kLastWaitS = 0.5;
+constexpr double kGatherS = 0.02;  // a writer that has been woken lets more come: each time costs a core a switch
+constexpr double kSendEveryS = 0.1;
+// Rank 0 asks for the clocks of other hosts often at first, so that what waits for them does not wait long.
+constexpr int kFirstRounds = 8;
+constexpr double kFirstRoundsS = 0.01, kLaterRoundsS = 1;
+constexpr double kAwaitClockS = 5;                    // then the trace goes on without
+constexpr size_t kMostEvents = 1 << 18;               // that wait for the writer
+constexpr size_t kMostPieceBytes = size_t{64} << 20;  // likewise, of other ranks
 
-constexpr char kTail[] = "]\n";
-constexpr off_t kTailBytes = sizeof kTail - 1;
-
-std::string Head() {
-  const auto epoch = std::chrono::system_clock::now().time_since_epoch();
-  return "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"horovod\",\"start_time_since_epoch_"
-         "in_micros\":" +
-         std::to_string(std::chrono::duration_cast<std::chrono::microseconds>(epoch).count()) +
-         "}},\n{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"args\":{\"sort_index\":0}}\n" + kTail;
-}
-
-std::string Escaped(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      char code[8];
-      std::snprintf(code, sizeof code, "\\u%04x", c);
-      out += code;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
+std::chrono::duration<double> Seconds(double s) { return std::chrono::duration<double>(std::clamp(s, 0.0, 1e6)); }
 
 }  // namespace
 
-Status Timeline::Start(const std::string& path, bool mark_cycles) {
-  std::lock_guard<std::mutex> life(life_);
-  if (file_.valid())
-    return Status(Code::kInvalidArgument, "a timeline is being written already; call stop_timeline() first.");
-  file_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  path_ = path;
-  end_ = 0;
-  complete_ = true;
-  pids_.clear();
-  start_us_ = NowUs();
-  devices_ = std::make_unique<DeviceRows>(static_cast<double>(start_us_) * 1e-6);
-  ask_devices_at_ = 0;
-  if (!file_.valid() || !WriteAt(0, Head())) {
-    const Status why(Code::kInvalidArgument, "cannot write the timeline '" + path + "': " + std::strerror(errno) + ".");
-    file_.Reset();
-    return why;
+void Timeline::Prepare(const Plan& plan) {
+  plan_ = plan;
+  const int64_t now_us = NowUs();
+  const bool writes = !plan.path.empty();
+  base_us_ = writes ? file_.start_us() : plan.base_us;
+  text_.clear();
+  if (plan.all_ranks) {
+    form_ = std::make_unique<RankForm>(RankForm::Of{plan.rank, plan.host, plan.epoch, base_us_, now_us}, &text_);
+  } else {
+    form_ = std::make_unique<TensorForm>(plan.rank, base_us_);
   }
+  clock_known_ = writes || !plan.other_hosts;
+  if (clock_known_) form_->SetClock(0, 0, &text_);
+  devices_ = std::make_unique<DeviceRows>(static_cast<double>(now_us) * 1e-6);
+  ask_devices_at_ = 0;
+  send_at_ = MonotonicS() + kSendEveryS;
+  clock_due_by_ = MonotonicS() + kAwaitClockS;
+  ask_clocks_at_ = writes && plan.all_ranks && plan.other_hosts ? MonotonicS() : kNoTime;
+  clock_rounds_ = 0;
+  if (!writes) pieces_.Begin(plan.rank, plan.number);
+}
+
+Status Timeline::Start(const Plan& plan) {
+  std::lock_guard<std::mutex> life(life_);
+  if (writer_.joinable() && active())
+    return Status(Code::kInvalidArgument, "a timeline is being written already; call stop_timeline() first.");
+  if (writer_.joinable()) writer_.join();  // it has been stopped
+  if (!plan.path.empty()) {
+    const TraceFile::Plan file{plan.path, plan.all_ranks ? "" : "horovod", plan.most_bytes, plan.continues};
+    HVD_TRY(file_.Open(file));
+  }
+  Prepare(plan);
   SetStop(false);
   Result<std::thread> writer = StartThread("the timeline's thread", [this] { WriterLoop(); });
   if (!writer.ok()) {
     SetStop(true);
-    file_.Reset();
+    file_.Close();
     return writer.status();
   }
   writer_ = std::move(*writer);
-  mark_cycles_ = mark_cycles;
+  mark_cycles_ = plan.mark_cycles;
   active_ = true;
   return Status();
 }
 
-Status Timeline::Stop() {
-  std::lock_guard<std::mutex> life(life_);
-  if (!file_.valid()) return Status();
+void Timeline::BeginStop() {
   active_ = false;
   SetStop(true);
   wake_.notify_one();
+}
+
+Status Timeline::Stop() {
+  std::lock_guard<std::mutex> life(life_);
+  if (!writer_.joinable()) return Status();
+  BeginStop();
   writer_.join();
-  file_.Reset();
-  return complete_ ? Status() : Status(Code::kInternal, "the timeline '" + path_ + "' is incomplete.");
+  if (!file_.is_open()) return Status();
+  file_.Close();
+  return file_.complete() ? Status() : Status(Code::kInternal, "the timeline '" + file_.path() + "' is incomplete.");
 }
 
 void Timeline::SetStop(bool stop) {
   std::lock_guard<std::mutex> lock(mutex_);
   stop_ = stop;
+  if (stop) return;
+  work_ = {};
+  piece_bytes_ = 0;
 }
 
-void Timeline::Begin(const std::string& tensor, const std::string& what) {
-  if (active()) Push({'B', NowUs(), tensor, what, ""});
+void Timeline::Submitted(const std::string& tensor, const char* operation) {
+  if (!active()) return;
+  Push({.kind = TraceEvent::Kind::kSubmitted, .at_us = NowUs(), .name = tensor, .operation = operation});
 }
-void Timeline::End(const std::string& tensor, const std::string& args_json) {
-  if (active()) Push({'E', NowUs(), tensor, "", args_json});
+void Timeline::Failed(const std::string& tensor) {
+  if (active()) Push({.kind = TraceEvent::Kind::kFailed, .at_us = NowUs(), .name = tensor});
 }
-void Timeline::RankTick(const std::string& tensor, int rank) {
-  if (active()) Push({'X', NowUs(), tensor, std::to_string(rank), ""});
+void Timeline::Agreed(const AgreedRequests& tensors) {
+  if (active()) Push({.kind = TraceEvent::Kind::kAgreed, .at_us = NowUs(), .tensors = tensors});
+}
+void Timeline::Began(TraceEvent event) {
+  event.at_us = NowUs();
+  if (active()) Push(std::move(event));
+}
+void Timeline::Ended(const AgreedRequests& tensors, uint64_t seq, int64_t bytes) {
+  if (!active()) return;
+  Push({.kind = TraceEvent::Kind::kEnded, .at_us = NowUs(), .tensors = tensors, .seq = seq, .bytes = bytes});
 }
 void Timeline::Instant(const char* what) {
-  if (active()) Push({'i', NowUs(), "", what, ""});
+  if (active()) Push({.kind = TraceEvent::Kind::kMoment, .at_us = NowUs(), .name = what});
 }
 
-void Timeline::Push(Event event) {
+void Timeline::Push(TraceEvent event) {
   bool wake;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stop_) return;  // it ended meanwhile
-    wake = events_.empty();
-    events_.push_back(std::move(event));
+    if (work_.events.size() >= kMostEvents) {
+      ++work_.dropped;
+      return;
+    }
+    work_.events.push_back(std::move(event));
+    wake = std::exchange(idle_, false);
   }
   if (wake) wake_.notify_one();
 }
 
 void Timeline::Follow(Followed batch) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!stop_) followed_.push_back(std::move(batch));  // with an event, which wakes the writer
+  if (!stop_) work_.followed.push_back(std::move(batch));  // with an event, which wakes the writer
 }
 
-// Until there is something to write, or devices may be asked again. True: for the last time.
-bool Timeline::AwaitWork(std::vector<Event>* events, std::vector<Followed>* followed) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const auto work = [this] { return stop_ || !events_.empty(); };
-  if (devices_->empty()) {
-    wake_.wait(lock, work);
-  } else {
-    wake_.wait_for(lock, std::chrono::duration<double>(ask_devices_at_ - MonotonicS()), work);
+void Timeline::Write(negotiation::TracePiece piece) {
+  bool wake;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stop_) return;
+    if (piece_bytes_ + piece.text.size() > kMostPieceBytes) {
+      work_.dropped += piece.events;
+      return;
+    }
+    piece_bytes_ += piece.text.size();
+    work_.pieces.push_back(std::move(piece));
+    wake = std::exchange(idle_, false);
   }
-  events->swap(events_);
-  followed->swap(followed_);
+  if (wake) wake_.notify_one();
+}
+
+void Timeline::SetClock(double offset_s, double error_s) {
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (stop_) return;
+    work_.clock = {offset_s, error_s};
+    idle_ = false;
+  }
+  wake_.notify_one();
+}
+
+double Timeline::NextLook() const {
+  double at = ask_clocks_at_;
+  if (!devices_->empty()) at = std::min(at, ask_devices_at_);
+  if (!clock_known_) at = std::min(at, clock_due_by_);
+  if (plan_.path.empty() && (text_.n_events > 0 || !text_.names.empty() || !pieces_.empty()))
+    at = std::min(at, send_at_);
+  return plan_.all_ranks ? std::min(at, MonotonicS() + 1) : at;  // for what lasts long
+}
+
+// Until there is something to write, or to look at. True: for the last time.
+bool Timeline::AwaitWork(Work* work) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto stopped = [this] { return stop_; };
+  if (work_.events.empty() && work_.pieces.empty() && !stop_) {
+    idle_ = true;
+    const auto woken = [this] { return stop_ || !idle_; };
+    const double at = NextLook();
+    if (at == kNoTime) {
+      wake_.wait(lock, woken);
+    } else {
+      wake_.wait_for(lock, Seconds(at - MonotonicS()), woken);
+    }
+    idle_ = false;
+  }
+  if (!work_.events.empty() || !work_.pieces.empty()) wake_.wait_for(lock, Seconds(kGatherS), stopped);
+  if (!clock_known_ && !work_.clock && !stop_ && MonotonicS() < clock_due_by_) {
+    const double left = std::min(clock_due_by_ - MonotonicS(), kGatherS);
+    wake_.wait_for(lock, Seconds(left), stopped);  // nothing is written before
+    return stop_;
+  }
+  *work = std::exchange(work_, {});
+  piece_bytes_ = 0;
   return stop_;
 }
 
 void Timeline::WriterLoop() {
-  std::vector<Event> events;
-  std::vector<Followed> followed;
   for (bool last = false; !last;) {
-    last = AwaitWork(&events, &followed);
-    std::string out;
-    for (const Event& e : events) Render(e, &out);
-    events.clear();
-    for (Followed& batch : followed) devices_->Add(std::move(batch));
-    followed.clear();
+    Work work;
+    last = AwaitWork(&work);
     if (last) {
-      RenderLast(&out);
-    } else if (!devices_->empty() && MonotonicS() >= ask_devices_at_) {
-      RenderEnded(&out);
-      ask_devices_at_ = MonotonicS() + kAskEveryS;
+      std::lock_guard<std::mutex> lock(mutex_);
+      for (TraceEvent& e : work_.events) work.events.push_back(std::move(e));  // that waited for the clock
+      work_ = {};
     }
-    if (!out.empty()) Append(out + kTail);
+    Render(&work, last, &text_);
+    Deliver(work, &text_, last);
   }
 }
 
-void Timeline::RenderEnded(std::string* out) {
-  for (const DeviceRows::Shown& shown : devices_->TakeEnded()) {
-    const auto begin_us = static_cast<int64_t>(shown.span.begin_s * 1e6),
-               end_us = static_cast<int64_t>(shown.span.end_s * 1e6);
-    const std::string row = std::to_string(shown.row);
-    if (!shown.row_name.empty())
-      *out += ",{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":" + std::to_string(PidOf(shown.tensor, out)) +
-              ",\"tid\":" + row + ",\"args\":{\"name\":" + Escaped(shown.row_name) + "}}\n";
-    Render({'X', begin_us, shown.tensor, shown.span.name, "", end_us - begin_us, shown.row}, out);
+void Timeline::Render(Work* work, bool last, TraceText* out) {
+  if (work->clock) {
+    const auto [offset_s, error_s] = *work->clock;
+    form_->SetClock(static_cast<int64_t>(offset_s * 1e6), static_cast<int64_t>(error_s * 1e6 + 1), out);
+    clock_known_ = true;
+  } else if (!clock_known_ && (last || MonotonicS() >= clock_due_by_)) {
+    form_->SetClock(0, -1, out);
+    clock_known_ = true;
   }
+  for (const TraceEvent& e : work->events) form_->Render(e, out);
+  for (Followed& batch : work->followed) devices_->Add(std::move(batch));
+  if (last) {
+    RenderLast(out);
+  } else if (!devices_->empty() && MonotonicS() >= ask_devices_at_) {
+    RenderEnded(out);
+    ask_devices_at_ = MonotonicS() + kAskEveryS;
+  }
+  const int64_t now_us = NowUs();
+  if (clock_known_) form_->Look(now_us, last, out);
+  if (const uint64_t lack = work->dropped + pieces_.TakeDropped(); lack > 0) form_->Lack(lack, now_us, out);
+}
+
+void Timeline::RenderEnded(TraceText* out) {
+  for (const DeviceRows::Shown& shown : devices_->TakeEnded()) form_->Render(shown, out);
 }
 
 // What they will have ended soon, too.
-void Timeline::RenderLast(std::string* out) {
+void Timeline::RenderLast(TraceText* out) {
   const double until = MonotonicS() + kLastWaitS;
   for (RenderEnded(out); !devices_->empty() && MonotonicS() < until; RenderEnded(out))
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  devices_.reset();
+  devices_ = std::make_unique<DeviceRows>();
 }
 
-// After a failure the file stays as it was, whole; the rest is left out, and said to be so once.
-void Timeline::Append(const std::string& text) {
-  if (!complete_ || WriteAt(end_ - kTailBytes, text)) return;
-  complete_ = false;
-  Log(LogLevel::kWarning, "the timeline '" + path_ + "' cannot be written any further: " + std::strerror(errno) +
-                              "; it ends here. Free space, or choose another place.");
-  if (ftruncate(file_.get(), end_) == 0) (void)WriteAt(end_ - kTailBytes, kTail);
-}
-
-// True: all of it, and the file ends there.
-bool Timeline::WriteAt(off_t at, const std::string& text) {
-  for (size_t done = 0; done < text.size();) {
-    const ssize_t n = pwrite(file_.get(), text.data() + done, text.size() - done, at + static_cast<off_t>(done));
-    if (n < 0 && errno != EINTR) return false;
-    if (n > 0) done += static_cast<size_t>(n);
+void Timeline::Deliver(const Work& work, TraceText* text, bool last) {
+  const double now = MonotonicS();
+  if (!plan_.path.empty()) {
+    for (const negotiation::TracePiece& piece : work.pieces) {
+      const bool names = piece.kind == negotiation::TracePiece::Kind::kNames;
+      (names ? text->names : text->events) += piece.text;
+    }
+    file_.Append(text->names, text->events);
+    text->clear();
+    if (now < ask_clocks_at_) return;
+    ask_clocks_at_ = now + (++clock_rounds_ < kFirstRounds ? kFirstRoundsS : kLaterRoundsS);
+    return Ring();
   }
-  end_ = at + static_cast<off_t>(text.size());
-  return true;
+  const bool much = text->events.size() + text->names.size() >= TracePieces::kPieceBytes;
+  if (!last && !much && now < send_at_) return;
+  pieces_.Add(*text);
+  text->clear();
+  if (last) pieces_.End();
+  send_at_ = now + kSendEveryS;
+  if (!pieces_.empty()) Ring();
 }
 
-int Timeline::PidOf(const std::string& tensor, std::string* out) {
-  if (tensor.empty()) return 0;
-  auto [it, is_new] = pids_.emplace(tensor, static_cast<int>(pids_.size()) + 1);
-  if (is_new) {
-    const std::string pid = std::to_string(it->second);
-    *out +=
-        ",{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":" + pid + ",\"args\":{\"name\":" + Escaped(tensor) + "}}\n";
-    *out +=
-        ",{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":" + pid + ",\"args\":{\"sort_index\":" + pid + "}}\n";
-  }
-  return it->second;
-}
-
-void Timeline::Render(const Event& e, std::string* out) {
-  const int pid = PidOf(e.tensor, out);
-  *out += std::string(",{\"ph\":\"") + e.phase + "\",\"pid\":" + std::to_string(pid) +
-          ",\"tid\":" + std::to_string(e.row) + ",\"ts\":" + std::to_string(e.at_us - start_us_);
-  if (!e.name.empty()) *out += ",\"name\":" + Escaped(e.name);
-  if (e.phase == 'X') *out += ",\"dur\":" + std::to_string(e.length_us);
-  if (e.phase == 'i') *out += ",\"s\":\"g\"";
-  if (!e.args.empty()) *out += ",\"args\":" + e.args;
-  *out += "}\n";
+void Timeline::Ring() {
+  due_.store(true, std::memory_order_release);
+  if (ring_) ring_();
 }
 
 }  // namespace hvd::engine

@@ -13,12 +13,6 @@ namespace {
 
 using backend::Track;
 
-std::string ShapeJson(const std::vector<int64_t>& shape) {
-  std::string s = "[";
-  for (size_t i = 0; i < shape.size(); ++i) s += (i ? "," : "") + std::to_string(shape[i]);
-  return s + "]";
-}
-
 void GoBy(const negotiation::Parameters& parameters, collective::Batch* batch) {
   batch->hierarchical = parameters.two_level_allreduce();
   batch->hierarchical_allgather = parameters.hierarchical_allgather;
@@ -49,9 +43,7 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
   run.parameters = tools_.tuning->now();
   run.Fill(agreed, std::move(set), submissions, tools_.transports->rank, tools_.backends->devices());
   GoBy(run.parameters, &run.batch);
-  if (tools_.timeline->active()) {
-    for (const negotiation::Entry& e : agreed.entries) tools_.timeline->End(e.request->name);  // NEGOTIATE_...
-  }
+  if (tools_.timeline->active()) tools_.timeline->Agreed(run.agreed);
   if (!run.batch.on_device) return;
   if (!ForDevices(run)) {
     ++unsettled_;
@@ -245,10 +237,12 @@ Status Executor::Explain(const BatchRun& run, const Status& why) const try {
 
 void Executor::TraceStart(BatchRun& run) {
   const std::string activity = run.backend->ActivityName(run.set->group, run.batch);
-  for (const auto& r : run.agreed) {
-    tools_.timeline->Begin(r->name, TraceName(run.batch.type, run.batch.op));
-    tools_.timeline->Begin(r->name, activity);
-  }
+  tools_.timeline->Began({.kind = TraceEvent::Kind::kBegan,
+                          .name = activity,
+                          .operation = TraceName(run.batch.type, run.batch.op),
+                          .tensors = run.agreed,
+                          .seq = run.batch.seq,
+                          .on_device_track = run.backend->track() == Track::kDevice});
   const backend::Devices* const devices = run.batch.on_device ? tools_.backends->devices() : nullptr;
   std::shared_ptr<DeviceClock> clock = devices == nullptr ? nullptr : devices->clock();
   if (clock != nullptr) run.batch.phases = std::make_shared<Phases>(std::move(clock));
@@ -260,11 +254,10 @@ void Executor::TraceEnd(BatchRun& run, bool launched) {
     for (const auto& r : run.agreed) followed.tensors.push_back(r->name);
     tools_.timeline->Follow(std::move(followed));
   }
-  for (const auto& r : run.agreed) {
-    tools_.timeline->End(r->name);
-    tools_.timeline->End(
-        r->name, std::string("{\"dtype\":\"") + NameOf(r->dtype) + "\",\"shape\":\"" + ShapeJson(r->shape) + "\"}");
-  }
+  int64_t bytes = 0;
+  for (const collective::Tensor& t : run.batch.tensors)
+    bytes += static_cast<int64_t>(t.elems * SizeOf(run.batch.dtype));
+  tools_.timeline->Ended(run.agreed, run.batch.seq, bytes);
 }
 
 }  // namespace hvd::engine

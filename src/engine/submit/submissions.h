@@ -19,6 +19,7 @@
 #include "engine/submit/completion.h"
 #include "negotiation/values/parameters.h"
 #include "negotiation/values/request.h"
+#include "negotiation/values/trace.h"
 
 namespace hvd::engine {
 
@@ -79,6 +80,11 @@ struct RemoveSet {
 struct Change {
   negotiation::Parameters to;
 };
+// Rank 0: begin or end a trace of all ranks.
+struct Trace {
+  negotiation::TraceOrder order;
+  uint64_t ticket = 0;  // of the end: when all ranks have sent theirs
+};
 struct Goodbye {
   std::string last_words;  // empty: this rank ends well
 };
@@ -89,8 +95,9 @@ struct Abort {
   uint64_t ticket = 0;
 };
 }  // namespace submission
-using Submission = std::variant<submission::Tensors, submission::Refusal, submission::Join, submission::AddSet,
-                                submission::RemoveSet, submission::Change, submission::Goodbye, submission::Abort>;
+using Submission =
+    std::variant<submission::Tensors, submission::Refusal, submission::Join, submission::AddSet, submission::RemoveSet,
+                 submission::Change, submission::Trace, submission::Goodbye, submission::Abort>;
 
 class Submissions {
  public:

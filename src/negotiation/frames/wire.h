@@ -20,7 +20,7 @@
 
 namespace hvd::negotiation {
 
-inline constexpr uint8_t kWireVersion = 4;
+inline constexpr uint8_t kWireVersion = 5;
 inline constexpr size_t kFrameHeaderBytes = 18;
 
 // What is wrong with a record that no rank should send.
@@ -42,6 +42,8 @@ enum class UpRecord : uint8_t {
   kStallReport,  // answer to kStallQuery
   kPayloads,     // id, payloads: a mark, and what every member below the sender brings
   kDone,         // what comes behind was sent after these operations were done directly: count, (id, the next turn)
+  kTrace,        // a piece of a rank's trace (trace.h)
+  kClock,        // an answer to kClock of the log
 };
 
 enum class LogRecord : uint8_t {
@@ -58,6 +60,8 @@ enum class LogRecord : uint8_t {
   kExchanged,    // id, payloads: what every member has brought; the operation needs nothing else
   kDone,         // as above
   kParameters,   // what the ranks go by from here on (parameters.h)
+  kTrace,        // the trace of all ranks begins or ends (trace.h)
+  kClock,        // what time is it there; not part of the order
 };
 
 struct FrameHeader {

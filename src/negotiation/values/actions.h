@@ -14,6 +14,7 @@
 #include "negotiation/values/parameters.h"
 #include "negotiation/values/payload.h"
 #include "negotiation/values/request.h"
+#include "negotiation/values/trace.h"
 
 namespace hvd::negotiation {
 
@@ -82,7 +83,8 @@ struct LogLine {
 };
 
 using Action = std::variant<ExecuteBatch, Exchanged, EntryFailed, SetAdded, SetRemoved, SetChangeFailed, AllJoined,
-                            ParametersChanged, RankLeft, Aborted, Stalled, LogLine>;
+                            ParametersChanged, RankLeft, Aborted, Stalled, LogLine, TraceOrder, TracePiece,
+                            ClockQuestion, ClockAnswer>;
 
 // The actions that the engine has not taken yet.
 class Results {

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from jobs import Ended, Job, Place, python
+from jobs.traces import Trace
 
 import horovod
 
@@ -66,6 +67,21 @@ def test_ranks_are_killed_one_after_the_other_and_replaced(place: Place, tmp_pat
     assert [line["epoch"] for line in places] == list(range(len(places)))
     assert "rank 0 was killed by signal 9" in places[1]["why"]
     assert "horovodrun: epoch 1: 3 ranks on localhost:3, since rank 0 was killed by signal 9." in ended.stderr
+
+
+def test_the_trace_goes_on_in_the_next_epoch(place: Place, tmp_path: Path) -> None:
+    """Also where the rank that wrote it was killed: the next rank 0 is another process."""
+    path = tmp_path / "t.json"
+    path.write_text("of another job")
+    job = start(place, f"-np 3 --min-np 1 --timeline-filename {path}", [[4, "first", "kill"]], until_size=3, steps=12)
+    ended = job.end(leftovers=True)
+    check_end(ended, ended.of("end")[0]["size"])
+    trace = Trace(path)
+    begins = {(event["name"], event["pid"]): event["ts"] for event in trace.events if event["ph"] == "i"}
+    assert {("epoch 0 begins", 0), ("epoch 1 begins", 0), ("epoch 1 begins", 1)} <= set(begins), begins
+    again_us = begins["epoch 1 begins", 0]
+    times = [event["ts"] for event in trace.of(1) if event["ph"] == "X"]
+    assert begins["epoch 0 begins", 0] < min(times) < again_us < max(times)
 
 
 def test_survivors_keep_their_local_ranks_and_a_new_rank_gets_a_free_one(place: Place) -> None:

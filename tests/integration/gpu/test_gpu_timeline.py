@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jobs import Ended, horovodrun, run
 from jobs.gpus import gpus
+from jobs.traces import Trace
 
 WORKER = Path(__file__).with_name("timeline_worker.py")
 TENSORS = ("t0", "t1", "t2")
@@ -31,6 +32,7 @@ Events = Sequence[Mapping[str, Any]]
 
 def job(part: str, directory: Path, **variables: str) -> Ended:
     """Two ranks."""
+    variables = {"HOROVOD_TIMELINE_RANKS": "0", **variables}
     ended = run(horovodrun(2, WORKER, part), gpus(directory / "libraries", **variables))
     assert ended.code == 0, str(ended)
     return ended
@@ -94,6 +96,18 @@ def test_phases_lie_between_submission_and_result(way: str, tmp_path: Path) -> N
     assert set(rows(events["after"])) == set()  # it lies in the host's memory
 
 
+def test_gpus_of_all_ranks_are_threads_of_their_ranks(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    variables = {"HOROVOD_TIMELINE_RANKS": "all", "HOROVOD_GPU_OPERATIONS": "NCCL"}
+    ended = job("steps", tmp_path, HOROVOD_TIMELINE=str(path), **variables)
+    assert [told["faults"] for told in ended.of("stepped")] == [""] * 2, str(ended)
+    trace = Trace(path)
+    for rank in range(2):
+        assert len(trace.slices(rank, "NCCL_ALLREDUCE")) >= 3
+        streams = [name for name in trace.threads(rank) if ": GPU stream " in name]
+        assert {name.split(":")[0].removeprefix("allreduce.") for name in streams} == set(TENSORS)
+
+
 def test_a_reduction_goes_beside_what_the_framework_computes(tmp_path: Path) -> None:
     ended = job("overlaps", tmp_path, TRACE=str(tmp_path / "trace.json"), HOROVOD_TIMELINE="DYNAMIC")
     told = ended.of("overlapped")
@@ -103,7 +117,8 @@ def test_a_reduction_goes_beside_what_the_framework_computes(tmp_path: Path) -> 
 def test_a_trace_is_whole_although_a_rank_dies_while_the_gpu_works(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     worker = Path(__file__).with_name("gpu_worker.py")
-    ended = run(horovodrun(2, worker, "killed"), gpus(tmp_path / "libraries", HOROVOD_TIMELINE=str(trace)))
+    variables = {"HOROVOD_TIMELINE_RANKS": "0", "HOROVOD_TIMELINE": str(trace)}
+    ended = run(horovodrun(2, worker, "killed"), gpus(tmp_path / "libraries", **variables))
     (failed,) = ended.of("failed")
     assert "rank 1" in failed["why"] and failed["free_s"] < 5, str(ended)
     events = by_tensor(trace)

@@ -57,7 +57,7 @@ Request Named(uint8_t which) {
 
 void OwnStep(Node* node, uint8_t what, uint8_t which, double now) {
   const Request q = Named(which);
-  switch (what % 9) {
+  switch (what % 10) {
     case 0:
     case 1:
     case 2:
@@ -86,6 +86,12 @@ void OwnStep(Node* node, uint8_t what, uint8_t which, double now) {
       node->ChangeParameters(parameters, now);
       break;
     }
+    case 9:
+      node->OrderTrace({.number = which, .on = which % 2 == 0, .base_us = which}, now);
+      node->AskClocks({1.0 * which, {{which % 6, 0.5, 0.25}}}, now);
+      node->SendUp(TracePiece{which % 6, which, static_cast<TracePiece::Kind>(which % 3), 1, "{}"});
+      node->SendUp(ClockAnswer{which % 6, 1, 2});
+      break;
     default:
       node->Goodbye(now);
   }
@@ -173,7 +179,7 @@ std::vector<std::vector<uint8_t>> FuzzSeeds() {
       }
     };
     auto all = [&](uint8_t what, uint8_t which) {
-      for (int r = 0; r < 6; ++r) OwnStep(&nodes[r], what, static_cast<uint8_t>(which + (what % 9 == 3 ? r : 0)), 0);
+      for (int r = 0; r < 6; ++r) OwnStep(&nodes[r], what, static_cast<uint8_t>(which + (what == 3 ? r : 0)), 0);
       seed.push_back(static_cast<uint8_t>(0xa0 + what));
       seed.push_back(which);
       settle();
@@ -186,6 +192,8 @@ std::vector<std::vector<uint8_t>> FuzzSeeds() {
     all(3, 1);
     all(4, 0);
     all(7, 5);
+    for (int r = 1; r < 6; ++r) OwnStep(&nodes[r], 9, static_cast<uint8_t>(r), 0);  // each of itself
+    all(9, 0);
     all(0, 0);
     all(8, 0);
   }

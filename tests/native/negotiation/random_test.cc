@@ -385,6 +385,10 @@ class Run {
   void Obey(int, const Aborted& a) { Fails(true, "unexpected: " + a.why.message()); }
   void Obey(int, const LogLine&) {}
   void Obey(int, const Stalled&) {}
+  void Obey(int, const TraceOrder&) {}
+  void Obey(int, const TracePiece&) {}
+  void Obey(int, const ClockQuestion&) {}
+  void Obey(int, const ClockAnswer&) {}
   void Obey(int r, const ParametersChanged& a) { states_[r].threshold = a.parameters.fusion_threshold_bytes; }
   void Obey(int r, const ExecuteBatch& a) {
     Fails(a.seq <= states_[r].last_seq, "sequence numbers do not rise");

@@ -31,6 +31,10 @@ inline std::string Told(const negotiation::ParametersChanged& a) {
 inline std::string Told(const negotiation::RankLeft& a) { return "0 " + a.exception + " "; }
 inline std::string Told(const negotiation::Aborted& a) { return "0  " + a.why.message(); }
 inline std::string Told(const negotiation::Stalled&) { return "0 stalled "; }
+inline std::string Told(const negotiation::TraceOrder& a) { return std::to_string(a.number) + " trace "; }
+inline std::string Told(const negotiation::TracePiece& a) { return std::to_string(a.rank) + " " + a.text + " "; }
+inline std::string Told(const negotiation::ClockQuestion&) { return "0 clock "; }
+inline std::string Told(const negotiation::ClockAnswer& a) { return std::to_string(a.rank) + " clock "; }
 inline std::string Told(const negotiation::LogLine& a) { return "0 " + a.text + " "; }
 
 }  // namespace hvd::test

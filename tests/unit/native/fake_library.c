@@ -35,14 +35,15 @@ hvd_status hvd_init(const hvd_config* c) {
     n += snprintf(text + n, sizeof text - n, "| %d %d %d %d %d %d %lld %d..%d", p->rank, p->memory_fd, p->doorbell_fd,
                   p->liveness_fd, p->control_fd, p->data_fd, (long long)p->pid, p->key[0], p->key[15]);
   }
-  n += snprintf(text + n, sizeof text - n, "| %d %d %d %s %llu %s %lld %g %d %d %d %d %d %d %d %g %g %g %g %g %d %d %d %d %s %d %lld",
+  n += snprintf(text + n, sizeof text - n, "| %d %d %d %s %llu %s %d %lld %g %d %d %d %d %d %d %d %g %g %g %g %g %d %d %d %d %s %d %d %d %lld",
                 c->memory_fd, c->doorbell_fd, c->wish_fd, c->nvtx_library,
-                (unsigned long long)c->counters[HVD_COUNTER_PID], c->hostname, (long long)c->fusion_threshold_bytes,
+                (unsigned long long)c->counters[HVD_COUNTER_PID], c->hostname, c->timeline_continues, (long long)c->fusion_threshold_bytes,
                 c->cycle_time_ms, c->cache_capacity, c->disable_group_fusion, c->hierarchical_allreduce,
                 c->hierarchical_allgather, c->torus_allreduce, c->deterministic, c->stall_check_disable,
                 c->stall_warning_s, c->stall_shutdown_s, c->collective_timeout_s, c->link_timeout_s, c->spin_us,
                 c->store_mode, c->thread_affinity, c->log_level, c->log_hide_time, c->timeline_path ? c->timeline_path : "NULL",
-                c->timeline_mark_cycles, (long long)c->resident_bytes);
+                c->timeline_mark_cycles, c->timeline_ranks, c->timeline_max_mb,
+                (long long)c->resident_bytes);
   if (log_fn) log_fn(2, "started");
   return c->rank == 99 ? fail(HVD_INTERNAL, "no thread") : HVD_OK;
 }

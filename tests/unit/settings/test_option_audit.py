@@ -85,6 +85,8 @@ EFFECTS = {
     "autotune_gaussian_process_noise": f"{_TUNER}::test_noise_decides_how_far_one_lucky_score_is_believed",
     "timeline_path": "integration/runner/test_launch_commands.py::test_the_folder_of_a_timeline_is_made",
     "timeline_mark_cycles": f"{_OPTIONS}::test_cycle_marks_stand_in_the_timeline",
+    "timeline_ranks": "integration/test_trace_of_all_ranks.py::test_the_form_of_rank_0_alone",
+    "timeline_max_mb": "integration/test_trace_of_all_ranks.py::test_a_file_that_grows_too_large_is_rotated",
     "stall_check_disable": f"{_OPTIONS}::test_the_stall_check_can_be_left_out_and_its_time_chosen",
     "stall_warning_s": f"{_OPTIONS}::test_the_stall_check_can_be_left_out_and_its_time_chosen",
     "stall_shutdown_s": "integration/runner/test_launch_by_agent.py::test_a_job_that_hangs_tells_where",

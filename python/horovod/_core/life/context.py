@@ -207,7 +207,7 @@ def is_homogeneous() -> bool:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Begins to write a trace of all operations (Chrome trace format) on rank 0.
+    """Begins to write a trace of all operations of all ranks (Chrome trace format), on rank 0's host.
 
     Collective.
 
@@ -245,7 +245,7 @@ def _path_of_timeline(file_path: Any) -> str:
 
 
 def stop_timeline() -> None:
-    """Ends the trace. Collective.
+    """Ends the trace. Collective. Rank 0 waits 2 s at most for what the other ranks have recorded.
 
     Raises:
         NotInitializedError: `init` has not been called.

@@ -45,6 +45,9 @@ log = logging.getLogger("horovod")
 # The engine's names begin with the operation, which its messages tell already.
 _ENGINE_NAME: Final = re.compile(rf"\b({'|'.join(OP_NAMES)}) '\1\.")
 
+# Files of traces that this process has been given.
+_traces_begun: Final[set[str]] = set()
+
 
 def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynamic: bool) -> session.Session:
     """Connects this process with the ranks of its job and starts the engine. Collective.
@@ -82,6 +85,8 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         fields = settings.engine_fields(place.local_rank, place.local_size)
         # Where a profiler that starts programs says how it receives NVTX ranges.
         fields["nvtx_library"] = "" if settings.disable_nvtx_ranges else os.environ.get("NVTX_INJECTION64_PATH", "")
+        # An elastic job has one trace, and so has a program that initialises again.
+        fields["timeline_continues"] = int(epoch > 0 or fields["timeline_path"] in _traces_begun)
         connections = bootstrap(
             place,
             epoch=epoch,
@@ -114,6 +119,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         if isinstance(error, failures.NetError):
             raise _translated(error) from None  # it says the same, in words that a user can catch
         raise
+    _traces_begun.add(fields["timeline_path"])
     return _session(engine, connections, settings, dynamic)
 
 

@@ -84,14 +84,14 @@ TEST(device_rows_ask_again_while_the_clock_cannot_be_compared) {
   EXPECT(rows.empty());
 }
 
-class TraceFile {
+class WrittenTrace {
  public:
-  TraceFile() {
+  WrittenTrace() {
     const int made = mkstemp(path_);
     EXPECT(made >= 0);
     close(made);
   }
-  ~TraceFile() { unlink(path_); }
+  ~WrittenTrace() { unlink(path_); }
   const char* path() const { return path_; }
   std::string Read() const {
     std::stringstream s;
@@ -115,12 +115,24 @@ class TraceFile {
   char path_[32] = "/tmp/hvd_trace_XXXXXX";
 };
 
+Timeline::Plan OfRankZero(const WrittenTrace& file) {
+  Timeline::Plan plan;
+  plan.path = file.path();
+  return plan;
+}
+
+std::shared_ptr<const negotiation::Request> Named(const std::string& name) {
+  auto request = std::make_shared<negotiation::Request>();
+  request->name = name;
+  return request;
+}
+
 const char kRow[] = ",\"tid\":2,\"args\":{\"name\":\"GPU stream 1\"}}";
 const char kPhase[] = ",\"name\":\"A\",\"dur\":250}";
 
 // Phase A of 250 us, in a trace that is being written.
 Followed Running(const std::shared_ptr<FakeClock>& clock, Timeline* timeline) {
-  timeline->Begin("x", "ALLREDUCE");
+  timeline->Submitted("x", "ALLREDUCE");
   return Batch(clock, {"x"});
 }
 void End(const std::shared_ptr<FakeClock>& clock) {
@@ -130,12 +142,12 @@ void End(const std::shared_ptr<FakeClock>& clock) {
 }
 
 TEST(timeline_shows_phases_when_they_have_been) {
-  const TraceFile file;
+  const WrittenTrace file;
   const auto clock = std::make_shared<FakeClock>();
   Timeline timeline;
-  EXPECT_OK(timeline.Start(file.path(), false));
+  EXPECT_OK(timeline.Start(OfRankZero(file)));
   timeline.Follow(Running(clock, &timeline));
-  timeline.End("x");
+  timeline.Agreed({Named("x")});
   EXPECT(file.Gets("\"ph\":\"E\""));
   EXPECT(file.Read().find("tid\":2") == std::string::npos);
   End(clock);
@@ -146,10 +158,10 @@ TEST(timeline_shows_phases_when_they_have_been) {
 }
 
 TEST(timeline_that_stops_shows_what_ends_soon_and_drops_the_rest) {
-  const TraceFile first, second;
+  const WrittenTrace first, second;
   const auto clock = std::make_shared<FakeClock>();
   Timeline timeline;
-  EXPECT_OK(timeline.Start(first.path(), false));
+  EXPECT_OK(timeline.Start(OfRankZero(first)));
   Followed never = Running(std::make_shared<FakeClock>(), &timeline);
   const std::weak_ptr<Phases> dropped = never.phases;
   timeline.Follow(std::move(never));
@@ -168,11 +180,11 @@ TEST(timeline_that_stops_shows_what_ends_soon_and_drops_the_rest) {
   Followed late = Batch(clock, {"x"});
   End(clock);
   timeline.Follow(late);
-  EXPECT_OK(timeline.Start(second.path(), false));
+  EXPECT_OK(timeline.Start(OfRankZero(second)));
   timeline.Follow(std::move(late));
   timeline.Follow(Running(clock, &timeline));
   End(clock);
-  timeline.End("x");
+  timeline.Agreed({Named("x")});
   EXPECT(second.Gets(kPhase));
   EXPECT_OK(timeline.Stop());
   const std::string text = second.Read();

@@ -1,0 +1,45 @@
+// TraceEvent: what the engine reports to a timeline; TraceText: what a writer has made of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "negotiation/values/request.h"
+
+namespace hvd::engine {
+
+using AgreedRequests = std::vector<std::shared_ptr<const negotiation::Request>>;
+
+struct TraceEvent {
+  enum class Kind {
+    kSubmitted,  // name, operation: this rank has it
+    kAgreed,     // tensors: all ranks have them
+    kBegan,      // tensors, operation, name (what the backend calls it), seq, row: their batch runs
+    kEnded,      // tensors, seq, bytes: it has run
+    kFailed,     // name: it will not run
+    kMoment,     // name
+  };
+  Kind kind = Kind::kMoment;
+  int64_t at_us = 0;
+  std::string name = {};
+  const char* operation = "";
+  AgreedRequests tensors = {};
+  uint64_t seq = 0;
+  int64_t bytes = 0;
+  bool on_device_track = false;
+};
+
+// Elements of a JSON array of events, each after a comma. Names: metadata, which every file of a trace repeats.
+struct TraceText {
+  std::string names, events;
+  uint32_t n_events = 0;
+  void clear() {
+    names.clear();
+    events.clear();
+    n_events = 0;
+  }
+};
+
+}  // namespace hvd::engine
