@@ -81,12 +81,15 @@ class HorovodGroup(Reductions, Movements):
 
     @property
     def _device_types(self) -> Sequence[torch.device]:
-        return [torch.device("cpu")]
+        # While torch makes the group, it attaches a recorder to the backend of each device: this group has no backends.
+        return [torch.device("cpu")] if self in dist.distributed_c10d._world.pg_map else []
 
-    def _get_backend(self, device: torch.device) -> HorovodGroup:
+    def get_backend(self, device: torch.device) -> HorovodGroup:
         """What moves tensors of a device: the group itself, which has no backends of its own."""
         require_main_memory(torch.device(device))
         return self
+
+    _get_backend = get_backend  # its name before torch 2.15
 
     def set_timeout(self, timeout: Any) -> None:
         """How long `Work.wait` waits from now on."""

@@ -100,6 +100,11 @@ class Movements(GroupCalls):
         expected = [real(target).numel() for target in targets] or [0] * self.size()
         return self._exchange("gather", targets, sent, sizes, expected, (root, sent.dtype), outputs, opts)
 
+    def gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> CallWork:
+        """Fills the root's tensor with those of all, one after the other. Collective."""
+        parts = output.chunk(self.size()) if opts.rootRank == self.rank() else ()
+        return self.gather([parts], [given], opts)
+
     def scatter(self, outputs: Sequence[torch.Tensor], inputs: Sequence[Sequence[torch.Tensor]], opts: Any) -> CallWork:
         """Gives each rank its entry of the root's list. Collective."""
         (output,), root = outputs, opts.rootRank

@@ -16,11 +16,13 @@ import torch.distributed as dist
 
 from horovod._core.errors import CollectiveTimeoutError, MismatchError
 from horovod._core.life import handles, waiting
+from horovod.torch.distributed.unawaited import Unawaited, torch_keeps_works
 
 __all__ = ["CallWork", "EndedWork", "seconds_of"]
 
 # How long the thread waits for the oldest call before it looks at the others.
 _LOOK_S: Final = 0.002
+_unawaited: Final = None if torch_keeps_works() else Unawaited()
 
 
 def seconds_of(timeout: Optional[datetime.timedelta], default_s: float) -> float:
@@ -49,6 +51,8 @@ class CallWork(dist.Work):
         owner: the group, for a call in the order that all its ranks have.
         number: of the call in that order.
     """
+
+    _is_awaited = False
 
     def __init__(
         self,
@@ -89,6 +93,7 @@ class CallWork(dist.Work):
             CollectiveTimeoutError: it has not ended in time.
             HorovodInternalError: a rank died, or the engine is shutting down.
         """
+        self._awaited()
         seconds = seconds_of(timeout, self._timeout_s)
         if not self._is_over and not self.ends_within(seconds):
             raise self._late(seconds)
@@ -120,6 +125,7 @@ class CallWork(dist.Work):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Completed with `result` when the call has ended; with its error, or one when its time is over."""
+        self._awaited()
         with self._lock:
             if self._future is None:
                 self._ended = torch.futures.Future()
@@ -185,6 +191,15 @@ class CallWork(dist.Work):
             "init_process_group or new_group a longer timeout if that is too short."
         )
 
+    def _awaited(self) -> None:
+        if _unawaited is not None:
+            self._is_awaited = True
+            _unawaited.release(self)
+
+    def _dropped(self) -> None:
+        if _unawaited is not None and not self._is_awaited:
+            _unawaited.keep(self)
+
     def leave(self) -> None:
         """Nobody will ask for its result."""
         handles.leave(self._handle)  # does nothing if it has been taken
@@ -194,6 +209,7 @@ class CallWork(dist.Work):
             self.leave()
         else:
             self._owner.keep(self)
+        self._dropped()
 
 
 class EndedWork(CallWork):
@@ -216,12 +232,14 @@ class EndedWork(CallWork):
 
     def wait(self, timeout: Optional[datetime.timedelta] = None) -> bool:
         """Does not wait."""
+        self._awaited()
         if self._error is not None:
             raise self._error
         return True
 
     def __del__(self) -> None:
         """Nothing is under way."""
+        self._dropped()
 
 
 class _Watcher:
