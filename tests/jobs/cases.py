@@ -54,7 +54,10 @@ class CaseJob:
         self._ended_well = False
 
     def check(self, case: str) -> None:
-        """Fails the test unless the case succeeded on every rank. If all did, the job must have ended well, too."""
+        """Fails the test unless the case succeeded on every rank. If all did, the job must have ended well, too.
+
+        A case that raises `unittest.SkipTest`, on all ranks, skips it.
+        """
         if not self._log:
             self._run()
         results = [result for result in self._results if result["case"] == case]
@@ -65,6 +68,8 @@ class CaseJob:
             pytest.fail(f"{case} ended on {len(results)} of {self._ranks} ranks.\n{self._log}", pytrace=False)
         if not self._ended_well and not any(result["error"] for result in self._results):
             pytest.fail(f"The job did not end well after its cases.\n{self._log}", pytrace=False)
+        if missing := [str(result["skipped"]) for result in results if "skipped" in result]:
+            pytest.skip(missing[0])
 
     def _run(self) -> None:
         with Place() as place:

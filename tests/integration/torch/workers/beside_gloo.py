@@ -17,6 +17,34 @@ def gloo():
         dist.destroy_process_group(group)
 
 
+def both_ways(call, *tensors, gloo_as=None):
+    """What a call leaves in copies of the tensors, done by this backend and by gloo.
+
+    Args:
+        gloo_as: a dtype as which gloo gets them, if it only moves them.
+    """
+    results = []
+    with gloo() as other:
+        for group in (None, other):
+            given = [tensor.clone(memory_format=torch.preserve_format) for tensor in tensors]
+            passed = given if group is None or gloo_as is None else [tensor.view(gloo_as) for tensor in given]
+            for async_op in (False, True):
+                work = call(*passed, group=group, async_op=async_op)
+                if async_op:
+                    work.wait()
+                    assert group is not None or (work.is_completed() and work.exception() is None)
+            results.append(given)
+    return results
+
+
+def expect_equal(call, *tensors, gloo_as=None):
+    """On more than two ranks gloo adds in another order."""
+    ours, theirs = both_ways(call, *tensors, gloo_as=gloo_as)
+    same = torch.equal if dist.get_world_size() == 2 else torch.testing.assert_close
+    for one, other in zip(ours, theirs):
+        assert same(one, other) is not False, (call, one, other)
+
+
 def trained(make, wrap, loss=lambda model, x: model(x).square().mean()):
     """The parameters of a model after some steps."""
     torch.manual_seed(0)

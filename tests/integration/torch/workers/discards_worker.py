@@ -8,6 +8,7 @@ from cases import expect_raises, run_cases
 
 import horovod.torch as hvd
 from horovod._native import lane
+from horovod.torch.adapter import adapter
 
 
 def make(names=None):
@@ -42,7 +43,7 @@ def case_all_ranks_discard_alike():
         (reducer,) = optimizer._access.reducers
         names = reducer.names
         calls.add(frozenset(map(id, [*names.lane_calls.values(), *names._kept.values()])))
-        assert lane.missing or len(names.lane_calls) == 2
+        assert lane.missing or not adapter.lane_terms or len(names.lane_calls) == 2
     assert len(calls) == 1, calls  # made once for each name, and used again
 
 

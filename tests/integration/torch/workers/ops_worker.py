@@ -161,8 +161,8 @@ def case_unsupported_dtype_is_a_value_error():
 def sharded():
     """A DTensor of a job of one process."""
     import torch.distributed as dist
+    from names_of_torch import Replicate, distribute_tensor
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Replicate, distribute_tensor
 
     if not dist.is_initialized():
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

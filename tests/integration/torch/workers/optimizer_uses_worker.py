@@ -269,7 +269,7 @@ def case_bfloat16_model():
     model = make_model().bfloat16()
     optimizer = distributed(model, sgd(model))
     data = [(x.bfloat16(), y.bfloat16()) for x, y in own(batches())]
-    train(model, optimizer, data)
+    train(model, optimizer, data, F.l1_loss)
     assert len({r.float().numpy().tobytes() for r in hvd.allgather_object(flat(model))}) == 1
 
 

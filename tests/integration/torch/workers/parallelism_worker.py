@@ -4,6 +4,7 @@ import torch
 import torch.distributed as dist
 from beside_gloo import expect_as_gloo, gloo, join_group, small, trained
 from jobs.case_runner import run_cases
+from names_of_torch import MixedPrecisionPolicy, fully_shard
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
@@ -62,8 +63,6 @@ def case_fsdp1():
 
 
 def case_fsdp2():
-    from torch.distributed.fsdp import fully_shard
-
     def wrap(model, group):
         for layer in (model[0], model[2]):
             fully_shard(layer, mesh=mesh_of(group))
@@ -73,8 +72,6 @@ def case_fsdp2():
 
 
 def case_fsdp2_in_bfloat16():
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     expect_as_gloo(lambda model, group: fully_shard(model, mesh=mesh_of(group), mp_policy=policy), whole=full)
 
@@ -106,7 +103,7 @@ def case_pipelining():
         torch.manual_seed(0)
         layers = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(ranks - 1)), torch.nn.Linear(16, 4))
         part = layers[rank]
-        stage = PipelineStage(part, rank, ranks, torch.device("cpu"), group=group)
+        stage = PipelineStage(part, rank, ranks, torch.device("cpu"), x[:2], group=group)
         schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=torch.nn.functional.mse_loss)
         if rank == 0:
             schedule.step(x)
