@@ -15,6 +15,7 @@
 #             by itself, because their environments take 3 GB
 #   test-jaxs   horovod.jax on the oldest JAX, and with flax, equinox and orbax; their environments take 1.3 GB
 #   test-mxnet  horovod.mxnet with MXNet 1.9.1 and NumPy 1.23.5, whose environment takes 0.5 GB
+#   test-torchs  horovod.torch and torch.distributed on the oldest and the newest PyTorch; fetches 3 GB for each
 #   test-lightning  Lightning, Accelerate and Hugging Face's Trainer on two ranks; fetches 1.5 GB
 #   test-ray    horovod.ray on a real Ray cluster of two nodes; fetches 0.3 GB
 #   test-spark  horovod.spark in real sessions of Spark 4 and 3.5; needs Java 17, and fetches 2 GB for each
@@ -73,7 +74,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz site wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-torchs test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz site wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -213,6 +214,9 @@ tidy-some: $(VENV)/.tools
 # The contract and Keras on older versions of TensorFlow, each in an environment of its own.
 test-tensorflows: build
 	python tools/suites.py tensorflow-2.13 tensorflow-2.16
+
+test-torchs: build
+	python tools/suites.py torch-2.4 torch-2.15
 
 # What builds on PyTorch, in an environment of its own.
 test-lightning: build

@@ -81,6 +81,12 @@ _RAY = {
     "nodes on three hosts": ("--timeout=280", "tests/ray_clusters/over_hosts.py"),
     "Ray Train": ("--timeout=300", "tests/ray_clusters/train.py", "tests/ray_clusters/train_jax.py"),
 }
+_ON_TORCH = ("ops", "optimizer", "autograd", "functions", "elastic")
+_TORCH = {
+    "contract": ("--timeout=300", "-k", "torch", "tests/contract/test_contract.py"),
+    "operations": ("--timeout=300", *(f"tests/integration/torch/test_torch_{name}.py" for name in _ON_TORCH)),
+    "torch.distributed": ("--timeout=300", "tests/integration/torch/test_torch_distributed.py"),
+}
 _JAX = ("test_jax_ops.py", "test_jax_optax.py", "test_jax_elastic.py", "test_jax_contract.py")
 _MXNET = {"contract, training and example": ("--timeout=300", "tests/mxnet19/sessions.py")}
 # TensorFlow: the oldest that is supported, whose Keras is 2.13, and the first with Keras 3; the newest is in the
@@ -88,6 +94,9 @@ _MXNET = {"contract, training and example": ("--timeout=300", "tests/mxnet19/ses
 SUITES = {
     "tensorflow-2.13": Suite("tensorflow-cpu==2.13.1", _TENSORFLOW),
     "tensorflow-2.16": Suite("tensorflow-cpu==2.16.2", _TENSORFLOW),
+    # PyTorch: the oldest that is supported, and the newest. Builds for CUDA: 5 to 6 GB for each.
+    "torch-2.4": Suite("torch==2.4.1 numpy", _TORCH),
+    "torch-2.15": Suite("torch==2.15.0 numpy", _TORCH),
     # What builds on PyTorch; 1.5 GB. torch as in the development environment, exactly: a range fetches a CUDA build.
     "lightning": Suite("torch==2.13.0 lightning pytorch_lightning transformers accelerate scikit-learn", _TRAINERS),
     # The oldest JAX that is supported; the newest is in the development environment. And what builds on it; 0.8 GB.
