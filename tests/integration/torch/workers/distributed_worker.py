@@ -155,6 +155,14 @@ def case_coalesced():
     assert torch.equal(outputs[0][2 * dist.get_rank() :][:2], own(2)) and parts[1].tolist() == [float(ranks)] * 2
 
 
+def case_works_that_only_cpp_has():
+    """As it broadcasts a model's state: calls that have ended before it waits for them."""
+    kinds = [torch.float32, torch.float64] * 8
+    tensors = [torch.full((4,), dist.get_rank() + step, dtype=kind) for step, kind in enumerate(kinds)]
+    dist._broadcast_coalesced(dist.group.WORLD, tensors, 1, 0)
+    assert [tensor[0].item() for tensor in tensors] == list(range(16))
+
+
 def case_send_and_recv():
     other = dist.get_rank() ^ 1
     received = torch.zeros(4)
