@@ -1,6 +1,6 @@
 """Groups of gloo's beside the backend "horovod", and what is trained over both."""
 
-import contextlib
+import functools
 
 import torch
 import torch.distributed as dist
@@ -8,13 +8,14 @@ import torch.distributed as dist
 import horovod.torch.distributed
 
 
-@contextlib.contextmanager
+@functools.cache
+def _gloo_beside(world):
+    return dist.new_group(backend="gloo")
+
+
 def gloo():
-    group = dist.new_group(backend="gloo")
-    try:
-        yield group
-    finally:
-        dist.destroy_process_group(group)
+    """A group of gloo's; one for each default group, because freeing one may block in torch 2.4."""
+    return _gloo_beside(dist.group.WORLD)
 
 
 def both_ways(call, *tensors, gloo_as=None):
@@ -24,16 +25,16 @@ def both_ways(call, *tensors, gloo_as=None):
         gloo_as: a dtype as which gloo gets them, if it only moves them.
     """
     results = []
-    with gloo() as other:
-        for group in (None, other):
-            given = [tensor.clone(memory_format=torch.preserve_format) for tensor in tensors]
-            passed = given if group is None or gloo_as is None else [tensor.view(gloo_as) for tensor in given]
-            for async_op in (False, True):
-                work = call(*passed, group=group, async_op=async_op)
-                if async_op:
-                    work.wait()
-                    assert group is not None or (work.is_completed() and work.exception() is None)
-            results.append(given)
+    other = gloo()
+    for group in (None, other):
+        given = [tensor.clone(memory_format=torch.preserve_format) for tensor in tensors]
+        passed = given if group is None or gloo_as is None else [tensor.view(gloo_as) for tensor in given]
+        for async_op in (False, True):
+            work = call(*passed, group=group, async_op=async_op)
+            if async_op:
+                work.wait()
+                assert group is not None or (work.is_completed() and work.exception() is None)
+        results.append(given)
     return results
 
 
@@ -70,11 +71,11 @@ def expect_as_gloo(wrap, make=small, whole=lambda parameter: parameter):
         make: the model.
         whole: a parameter of the trained model -> what is compared.
     """
-    with gloo() as other:
-        one, two = (
-            [whole(parameter) for parameter in trained(make, lambda model, group=group: wrap(model, group))]
-            for group in (None, other)
-        )
+    other = gloo()
+    one, two = (
+        [whole(parameter) for parameter in trained(make, lambda model, group=group: wrap(model, group))]
+        for group in (None, other)
+    )
     same = torch.equal if dist.get_world_size() == 2 else torch.testing.assert_close
     assert one and all(same(each, other) is not False for each, other in zip(one, two))
 

@@ -148,10 +148,10 @@ def case_coalesced():
     with dist._coalescing_manager():
         for part, given in zip(parts, (torch.ones(ranks), torch.ones(2 * ranks))):
             reduce_scatter_single(part, given)
-    with gloo() as group:
-        for tensor, given in zip(tensors, (own(3), own(4, 2))):
-            dist.all_reduce(given, group=group)
-            torch.testing.assert_close(tensor, given)
+    group = gloo()
+    for tensor, given in zip(tensors, (own(3), own(4, 2))):
+        dist.all_reduce(given, group=group)
+        torch.testing.assert_close(tensor, given)
     assert torch.equal(outputs[0][2 * dist.get_rank() :][:2], own(2)) and parts[1].tolist() == [float(ranks)] * 2
 
 
