@@ -114,3 +114,7 @@ class HorovodGroup(Reductions, Movements):
     def abort(self) -> None:
         """As `shutdown`."""
         self.shutdown()
+
+    def __del__(self) -> None:
+        """For torch 2.4, where destroy_process_group drops the group without another word."""
+        self.shutdown()
