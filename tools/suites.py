@@ -65,7 +65,7 @@ _SPARK = {
     "a store on S3": ("--timeout=400", "tests/spark/estimator_on_s3.py"),
     **{
         f"an estimator of Keras on {backend}": (
-            *(f"KERAS_BACKEND={backend}", "--timeout=400"),
+            *(f"KERAS_BACKEND={backend}", "--timeout=600"),
             "tests/spark/estimator_keras.py",
         )
         for backend in ("tensorflow", "torch", "jax")
