@@ -72,13 +72,30 @@ bool TraceFile::Continue() {
   return true;
 }
 
+// A part at a time, where the file has a bound: what a writer that is late has collected may be larger than that.
 void TraceFile::Append(const std::string& names, const std::string& events) {
-  if (names.empty() && events.empty()) return;
-  if (names_.size() < kMostNames) names_ += names;
+  const size_t most = plan_.most_bytes > 0 ? static_cast<size_t>(plan_.most_bytes / 4) : std::string::npos;
+  std::string_view left = events;
+  if (!names.empty()) AppendSome(names, "");
+  while (!left.empty()) {
+    size_t end = left.size() <= most ? std::string_view::npos : left.rfind('\n', most);
+    if (end == std::string_view::npos && left.size() > most) end = left.find('\n');
+    const std::string_view part = left.substr(0, end == std::string_view::npos ? end : end + 1);
+    AppendSome("", part);
+    left.remove_prefix(part.size());
+  }
+}
+
+void TraceFile::AppendSome(std::string_view names, std::string_view events) {
   const auto bytes = static_cast<int64_t>(names.size() + events.size());
-  const int64_t fixed = static_cast<int64_t>(names_.size() + kHeadBytes);
+  const auto fixed = static_cast<int64_t>(names_.size() + kHeadBytes);
   if (complete_ && plan_.most_bytes > 0 && end_ + bytes > plan_.most_bytes && end_ > fixed) Rotate();
-  if (!complete_ || WriteAt(end_ - kTailBytes, names + events + kTail)) return;
+  if (names_.size() < kMostNames) names_ += names;
+  if (!complete_) return;
+  std::string text;
+  text.reserve(static_cast<size_t>(bytes + kTailBytes));
+  text.append(names).append(events).append(kTail);
+  if (WriteAt(end_ - kTailBytes, text)) return;
   complete_ = false;
   Log(LogLevel::kWarning, "the timeline '" + plan_.path + "' cannot be written any further: " + std::strerror(errno) +
                               "; it ends here. Free space, or choose another place.");

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/status.h"
@@ -33,6 +34,7 @@ class TraceFile {
   bool complete() const { return complete_; }
 
  private:
+  void AppendSome(std::string_view names, std::string_view events);
   bool Begin();
   bool Continue();
   void Rotate();

@@ -184,6 +184,20 @@ TEST(trace_file_that_has_grown_begins_again_with_all_names) {
   EXPECT(access((folder.trace() + ".next").c_str(), F_OK) != 0);
 }
 
+TEST(trace_file_keeps_its_bound_when_much_comes_at_once) {
+  const Folder folder;
+  TraceFile file;
+  EXPECT_OK(file.Open({.path = folder.trace(), .most_bytes = 4000}));
+  std::string events;
+  for (int i = 0; i < 1000; ++i) events += ",{\"event\":" + std::to_string(i) + "}\n";
+  file.Append(",{\"name\":\"first\"}\n", events);
+  for (const std::string& text : {ReadAll(folder.trace()), ReadAll(folder.trace() + ".1")}) {
+    EXPECT(Whole(text) && text.size() <= 4000 && text.size() > 400);
+    EXPECT_EQ(CountOf("\"first\"", text), 1u);
+  }
+  EXPECT_EQ(CountOf("\"event\":999}", ReadAll(folder.trace())), 1u);
+}
+
 TEST(trace_file_goes_on_where_an_earlier_epoch_ended) {
   const Folder folder;
   TraceFile first;
