@@ -282,8 +282,8 @@ def compare_batch_norm(shape, rows, dtype=torch.float64, **options):
         result.backward(grad[mine])
         tolerance = 1e-9 if dtype is torch.float64 else 2e-2
         assert result.dtype == dtype
-        assert torch.allclose(result, expected[mine], atol=tolerance)
-        assert torch.allclose(part.grad, x.grad[mine], atol=tolerance)
+        assert torch.allclose(result, expected[mine], atol=tolerance, rtol=tolerance)
+        assert torch.allclose(part.grad, x.grad[mine], atol=tolerance, rtol=tolerance)
         if reference.affine:
             assert torch.allclose(
                 hvd.allreduce(synced.weight.grad, op=hvd.Sum), reference.weight.grad, atol=tolerance, rtol=tolerance
