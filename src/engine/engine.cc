@@ -46,7 +46,8 @@ std::shared_ptr<ProcessSets::Set> AddEverybody(int size, ProcessSets* sets) {
 Timeline::Plan TracePlanFrom(const hvd_config& c) {
   Timeline::Plan plan;
   plan.all_ranks = c.timeline_ranks == 0;
-  plan.most_bytes = int64_t{c.timeline_max_mb} << 20;
+  // Tools that read the form of rank 0 alone expect one file.
+  plan.most_bytes = plan.all_ranks ? int64_t{c.timeline_max_mb} << 20 : 0;
   plan.rank = c.rank;
   plan.host = c.hostname != nullptr ? c.hostname : "";
   plan.epoch = c.epoch >> 20;  // the launcher's; below it are starts of the program
@@ -238,9 +239,15 @@ Status Engine::StartTimeline(const std::string& path, bool mark_cycles, bool con
 
 Status Engine::StopTimeline(double timeout_s) {
   std::lock_guard<std::mutex> life(trace_life_);
+  BeginStopOfTimeline(timeout_s);
+  return timeline_.Stop();
+}
+
+// All but the wait for this rank's writer.
+void Engine::BeginStopOfTimeline(double timeout_s) {
   const bool through_this_rank = topology_.rank != 0 && tracing_.awaits_others();
   if ((std::exchange(others_trace_, false) || through_this_rank) && !verdict_.failed()) EndTraceOfOthers(timeout_s);
-  return timeline_.Stop();
+  timeline_.BeginStop();
 }
 
 // Until all have sent what they had, or have left.
@@ -261,8 +268,15 @@ void Engine::Shutdown(double timeout_s) {
   Completion& goodbye = progress_.goodbye();
   const double deadline = NowS() + timeout_s;
   if (last_words_.empty()) AwaitSends(NowS() + timeout_s / 2);
-  // Before the goodbye: it goes over the same connections. Rank 0 keeps up those of the others.
-  if (topology_.rank != 0 || last_words_.empty()) (void)StopTimeline(std::min(2.0, timeout_s / 2));
+  // Before the goodbye: it goes over the same connections. Rank 0 keeps up those of the others; its disk may be slow,
+  // and is waited for when they have left.
+  const double tracing_s = std::min(2.0, timeout_s / 2);
+  if (topology_.rank != 0) {
+    (void)StopTimeline(tracing_s);
+  } else if (last_words_.empty()) {
+    std::lock_guard<std::mutex> life(trace_life_);
+    BeginStopOfTimeline(tracing_s);
+  }
   if (!verdict_.failed() && intake_.Goodbye(last_words_).ok()) {
     while (!goodbye.done() && !verdict_.failed() && NowS() < deadline) Wait(goodbye, std::min(0.1, deadline - NowS()));
   }

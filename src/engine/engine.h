@@ -115,6 +115,7 @@ class Engine {
   Status Start(const hvd_config& config);
   void Stop(submission::Abort how);
   void AwaitSends(double deadline);
+  void BeginStopOfTimeline(double timeout_s);
   void EndTraceOfOthers(double timeout_s);
 
   const hvd_topology topology_;

@@ -31,17 +31,20 @@ RankForm::RankForm(Of of, TraceText* out) : of_(std::move(of)), counted_us_(of_.
 void RankForm::SetClock(int64_t offset_us, int64_t error_us, TraceText* out) {
   offset_us_ = offset_us;
   if (clock_said_ == std::pair(offset_us, error_us)) return;
-  if (clock_said_.second == -2) {  // the first time: what came before waited for it
+  const bool is_first = clock_said_.second == -2;
+  if (is_first) {  // what came before waited for it
     Moment(kBatches, of_.start_us, 'p', "epoch " + std::to_string(of_.epoch) + " begins", out);
   }
   clock_said_ = {offset_us, error_us};
-  AppendAll(&out->names, ",{\"name\":\"horovod_clock\",\"ph\":\"M\",\"pid\":", of_.rank, ",\"args\":{\"host\":");
-  AppendQuoted(of_.host, &out->names);
-  AppendAll(&out->names, ",\"offset_us\":", offset_us, ",\"error_us\":");
+  // Files that follow begin with the names: they must not grow with time.
+  std::string* const text = is_first ? &out->names : &out->events;
+  AppendAll(text, ",{\"name\":\"horovod_clock\",\"ph\":\"M\",\"pid\":", of_.rank, ",\"args\":{\"host\":");
+  AppendQuoted(of_.host, text);
+  AppendAll(text, ",\"offset_us\":", offset_us, ",\"error_us\":");
   if (error_us < 0) {
-    AppendAll(&out->names, "null}}\n");
+    AppendAll(text, "null}}\n");
   } else {
-    AppendAll(&out->names, error_us, "}}\n");
+    AppendAll(text, error_us, "}}\n");
   }
 }
 

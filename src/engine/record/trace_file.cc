@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -56,20 +57,36 @@ bool TraceFile::Begin() {
 // The clock of the day says how long ago the file began: its writer may have been on another host.
 bool TraceFile::Continue() {
   file_.Reset(open(plan_.path.c_str(), O_RDWR | O_CLOEXEC));
-  char head[kHeadBytes + 1] = {}, tail[kTailBytes + 1] = {};
+  char head[kHeadBytes + 1] = {};
   struct stat about;
   if (!file_.valid() || fstat(file_.get(), &about) != 0 || about.st_size < kTailBytes) return false;
   if (pread(file_.get(), head, kHeadBytes, 0) <= 0) return false;
-  if (pread(file_.get(), tail, kTailBytes, about.st_size - kTailBytes) != kTailBytes) return false;
   const char* const start = std::strstr(head, kStart);
-  if (start == nullptr || head[0] != '[' || std::strcmp(tail, kTail) != 0) return false;
+  if (start == nullptr || head[0] != '[') return false;
   int64_t began_us = 0;
   std::from_chars(start + sizeof kStart - 1, head + kHeadBytes, began_us);
   if (began_us <= 0) return false;
   start_us_ -= start_of_day_us_ - began_us;
   start_of_day_us_ = began_us;
-  end_ = about.st_size;
-  return true;
+  return FindEnd(about.st_size);
+}
+
+// A writer that was killed while it wrote may have left a part of its last lines, and no end.
+bool TraceFile::FindEnd(off_t size) {
+  char last[4096];
+  for (off_t to = size; to > 0;) {
+    const off_t from = std::max<off_t>(0, to - static_cast<off_t>(sizeof last));
+    if (pread(file_.get(), last, static_cast<size_t>(to - from), from) != to - from) return false;
+    for (off_t i = to - from; i > 0; --i) {
+      if (last[i - 1] != '\n') continue;
+      const bool ended =
+          from + i == size && i >= kTailBytes && std::memcmp(last + i - kTailBytes, kTail, kTailBytes) == 0;
+      end_ = ended ? size : from + i + kTailBytes;
+      return ended || (ftruncate(file_.get(), from + i) == 0 && WriteAt(from + i, kTail));
+    }
+    to = from;
+  }
+  return false;
 }
 
 // A part at a time, where the file has a bound: what a writer that is late has collected may be larger than that.

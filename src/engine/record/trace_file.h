@@ -37,6 +37,7 @@ class TraceFile {
   void AppendSome(std::string_view names, std::string_view events);
   bool Begin();
   bool Continue();
+  bool FindEnd(off_t size);
   void Rotate();
   bool WriteAt(off_t at, const std::string& text);
   std::string Head() const;

@@ -213,6 +213,24 @@ TEST(trace_file_goes_on_where_an_earlier_epoch_ended) {
   EXPECT_EQ(CountOf("start_time_since_epoch_in_micros", text), 1u);
 }
 
+// A writer that was killed while it wrote.
+TEST(trace_file_goes_on_after_lines_that_are_not_whole) {
+  const Folder folder;
+  TraceFile first;
+  EXPECT_OK(first.Open({.path = folder.trace()}));
+  first.Append("", ",{\"event\":1}\n");
+  const std::string whole = ReadAll(folder.trace());
+  const std::string lines = whole.substr(0, whole.size() - 2), half = ",{\"event\":2,\"na" + std::string(9000, 'x');
+  for (const std::string& there : {lines, lines + "]", lines + half}) {
+    std::ofstream(folder.trace()) << there;
+    TraceFile second;
+    EXPECT_OK(second.Open({.path = folder.trace(), .continues = true}));
+    second.Append("", ",{\"event\":3}\n");
+    const std::string text = ReadAll(folder.trace());
+    EXPECT(Whole(text) && CountOf("\"event\":1}", text) == 1 && CountOf("\"event\":3}", text) == 1);
+  }
+}
+
 TEST(trace_file_replaces_what_it_cannot_go_on_with) {
   for (const char* there :
        {"", "]\n", "not a trace", "[\n{\"start_time_since_epoch_in_micros\":5}}\n,{\"half", "[\n{}\n]\n"}) {
