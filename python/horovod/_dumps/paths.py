@@ -45,7 +45,7 @@ def ask_pipe(directory: Path, rank: int) -> Path:
 
 
 def counters_file(directory: Path, number: int) -> Path:
-    """The counters of the rank that was started under this number; their layout is in horovod.h."""
+    """The counters of the rank that was started under this number; their layout is in counters.h."""
     return directory / f"counters.{number}"
 
 

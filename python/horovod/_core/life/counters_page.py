@@ -1,7 +1,7 @@
 """The memory in which this rank counts: one page, which the core and this module write and others read.
 
 In a job that has a private directory on its host it is the file `counters.N` there, so that the launcher sees a rank's
-figures without asking it. Elsewhere only `hvd.metrics()` reads it. horovod.h has the layout. The page lives as long as
+figures without asking it. Elsewhere only `hvd.metrics()` reads it. counters.h has the layout. The page lives as long as
 the process: each engine of it goes on counting where the one before has stopped.
 """
 

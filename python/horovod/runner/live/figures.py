@@ -1,7 +1,7 @@
 """What one rank has counted, as it is read from its page of counters. Pure.
 
 Used by `processes` and the agent, which read pages, by the messages between agent and launcher, and by everything
-beside this file. horovod.h describes the page; a test compares the numbers here with it.
+beside this file. counters.h describes the page; a test compares the numbers here with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BYTES: Final = 8 * WORDS
 KINDS: Final = (
     "allreduce", "allgather", "broadcast", "alltoall", "reducescatter", "barrier", "join", "send", "recv"
 )  # fmt: skip
-MOST_ERROR: Final = 256
+MOST_ERROR: Final = 256  # bytes of UTF-8
 _MOST: Final = (1 << 63) - 1
 # Words of the page by the name of the field.
 PLACES: Final = {
@@ -120,7 +120,7 @@ def decoded(page: bytes, now_ns: int) -> Optional[Figures]:
     words = struct.unpack_from(f"={WORDS}Q", page)
     if words[0] != LAYOUT:
         return None
-    read = {name: min(words[at], _MOST) for name, at in PLACES.items()}
+    read = {name: words[at] for name, at in PLACES.items()}
     batch_ns = read["batch_ns"] + _since(words[BATCH_SINCE_NS], now_ns)
     if words[BLOCKED_THREADS]:  # a wait is under way
         waited_ns = _since(words[BLOCKED_SINCE_NS], now_ns)
@@ -128,7 +128,9 @@ def decoded(page: bytes, now_ns: int) -> Optional[Figures]:
         read["transfer_ns"] += min(waited_ns, max(0, batch_ns - words[BATCH_NS_THEN]))
     read["batch_ns"] = batch_ns
     read["wall_ns"] = _since(words[BEGAN_NS], now_ns)
-    volumes = words[OPERATIONS : OPERATIONS + 2 * len(KINDS)]
+    # After the additions: a rank may have written anything there, and the launcher refuses larger numbers.
+    read = {name: min(value, _MOST) for name, value in read.items()}
+    volumes = [min(word, _MOST) for word in words[OPERATIONS : OPERATIONS + 2 * len(KINDS)]]
     operations = tuple(zip(volumes[::2], volumes[1::2]))
     return Figures(**read, operations=operations, last_error=_text(page[8 * ERROR_TEXT : BYTES]))
 
@@ -180,5 +182,6 @@ def _text(raw: bytes) -> str:
 
 
 def _printable(text: str) -> str:
-    """In one line, and nothing that a terminal would obey."""
-    return "".join(each if each.isprintable() else " " for each in text)[:MOST_ERROR]
+    """In one line, nothing that a terminal would obey, and not longer than `MOST_ERROR`."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return shown.encode()[:MOST_ERROR].decode("utf-8", "ignore")

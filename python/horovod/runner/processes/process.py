@@ -212,7 +212,11 @@ class RankProcesses:
 
     def figures(self) -> Mapping[int, Reading]:
         """What the ranks have counted; of those that have ended, the last."""
-        return {**self._last_readings, **page_reader.readings(self._directory, self._pids)}
+        return {**self._last_readings, **self.figures_of_running()}
+
+    def figures_of_running(self) -> Mapping[int, Reading]:
+        """What the ranks that run have counted."""
+        return page_reader.readings(self._directory, self._pids)
 
     def last_reading(self, rank: int) -> Optional[Reading]:
         """What a rank that has ended had counted; None: it had not connected."""

@@ -10,6 +10,7 @@ from made_up import SECOND, a_rank, page
 from horovod._native import abi
 from horovod.runner.live import figures
 from horovod.runner.live.figures import Figures, decoded, from_wire, is_on_wire, text_changes, to_wire
+from horovod.runner.remote.wire import messages
 
 
 def test_the_layout_is_that_of_the_header() -> None:
@@ -59,6 +60,29 @@ def test_numbers_beyond_all_measure_and_texts_of_any_bytes_are_read() -> None:
     assert found.tensors == (1 << 63) - 1
     assert found.last_error.startswith(" [2J")
     assert is_on_wire(json.loads(json.dumps(to_wire(found))))
+
+
+def test_a_scribbled_page_goes_over_the_wire() -> None:
+    scribbled = bytearray(b"\xff" * figures.BYTES)
+    scribbled[:8] = page()[:8]  # else it is none
+    found = decoded(bytes(scribbled), SECOND)
+    assert found is not None
+    assert found.operations[0] == ((1 << 63) - 1,) * 2
+    assert found.last_error.startswith("\ufffd")
+    body = messages.encode("figures", ranks=[[3, *to_wire(found)]])
+    assert messages.decode(body, messages.FROM_AGENT)[1]["ranks"] == json.loads(body)["ranks"]
+    # What is under way does not lift a number above the limit either.
+    words = {"w25": 1, "w26": 5, "w28": 5, "blocked_ns": (1 << 63) - 1, "transfer_ns": (1 << 63) - 1}
+    found = decoded(page(**words, batch_ns=(1 << 63) - 1), 9 * SECOND)
+    assert found is not None
+    assert is_on_wire(json.loads(json.dumps(to_wire(found))))
+
+
+@pytest.mark.parametrize("text", ["\u00e9", "\ufffd", "\U0001f600", '"', "x"])
+def test_a_text_is_bounded_in_bytes(text: str) -> None:
+    found = from_wire(to_wire(Figures(last_error=300 * text)))
+    assert 250 < len(found.last_error.encode()) <= figures.MOST_ERROR
+    assert set(found.last_error) == {text}
 
 
 def test_a_text_that_is_being_written_is_noticed() -> None:

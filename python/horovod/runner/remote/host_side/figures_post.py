@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Callable, Optional
+from typing import Callable, Final, Optional
 
 from horovod.runner.live.figures import Reading, to_wire
 from horovod.runner.processes.process import RankProcesses
+
+# In one message: with the longest numbers and texts they take half of what a frame may have.
+PORTION: Final = 16
 
 
 class FiguresPost:
@@ -38,7 +41,7 @@ class FiguresPost:
     def tick(self) -> None:
         """Once a second."""
         if self.processes is not None and time.monotonic() < self._until_s:
-            self._post(self.processes.figures())
+            self._post(self.processes.figures_of_running())
 
     def ended(self, rank: int) -> None:
         """This rank has ended; what it has counted goes with the directory."""
@@ -47,5 +50,6 @@ class FiguresPost:
             self._post({rank: last})
 
     def _post(self, readings: Mapping[int, Reading]) -> None:
-        if readings:
-            self._say("figures", ranks=[[rank, *to_wire(each.figures)] for rank, each in readings.items()])
+        rows = [[rank, *to_wire(each.figures)] for rank, each in readings.items()]
+        for at in range(0, len(rows), PORTION):
+            self._say("figures", ranks=rows[at : at + PORTION])
