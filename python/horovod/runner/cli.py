@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -64,6 +65,7 @@ def _main(words: Sequence[str]) -> int:
         sys.stdout.write(checks.report(verbose=bool(line.values.get("verbose"))) + "\n")
         return 0
     if line.status:
+        _refuse_beside_status(line)
         from horovod.runner.showing import status
 
         return status.show(as_json=line.values.get("status_format") == "json")
@@ -85,6 +87,15 @@ def _main(words: Sequence[str]) -> int:
 
     orphans.adopt()
     return _finish(run_job(job), job.settings)
+
+
+def _refuse_beside_status(line: flags.CommandLine) -> None:
+    given = shlex.join(line.command) if line.command else "-np" if "num_proc" in line.values else ""
+    if given:
+        raise InvalidArgumentError(
+            f"--status shows the jobs that run and starts none, but {given} was given. To start a job, leave --status "
+            "out; then run horovodrun --status in another terminal."
+        )
 
 
 def _is_a_program(word: str) -> bool:

@@ -134,6 +134,7 @@ def test_a_dry_run_shows_the_ranks_of_the_allocation_and_the_line(path: str) -> 
             "--ranks does not work with --jsrun: jsrun prints the output of all ranks",
         ),
         ("--jsrun --stdin-rank 0 true", LSF, "--stdin-rank does not work with --jsrun"),
+        ("--jsrun --metrics-port 9400 true", LSF, "--metrics-port does not work with --jsrun"),
         ("--jsrun --prefix-output-with-timestamp true", LSF, "--prefix-output-with-timestamp does not work"),
         ("--jsrun -np 85 true", LSF, "85"),
     ],

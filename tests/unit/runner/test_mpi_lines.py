@@ -182,6 +182,7 @@ def test_output_options_that_mpirun_honours() -> None:
     [
         ({"shown_ranks": (0,)}, ALL, "--ranks does not work with --mpi: mpirun prints the output of all ranks"),
         ({"stdin_rank": 0}, ALL, "--stdin-rank does not work with --mpi"),
+        ({"metrics_port": 9400}, ALL, "--metrics-port does not work with --mpi: mpirun starts the ranks"),
         ({"output_filename": "x"}, (OPEN_5, MPICH, INTEL), "--output-filename does not work with --mpi"),
         ({"prefix_output_with_timestamp": True}, (MPICH, INTEL), "puts either the time or the rank before a line"),
         ({"ssh_port": 22}, (MPICH, INTEL), "calls ssh without options. Remedy: write them into ~/.ssh/config"),

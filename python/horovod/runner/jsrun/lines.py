@@ -44,6 +44,11 @@ def refuse_unmet(settings: Settings) -> None:
     """
     unmet = (
         ("--ranks", settings.shown_ranks, "jsrun prints the output of all ranks"),
+        (
+            "--metrics-port",
+            settings.metrics_port is not None,
+            "jsrun starts the ranks, whose figures do not reach horovodrun",
+        ),
         ("--stdin-rank", settings.stdin_rank is not None, "jsrun controls the ranks' input"),
         ("--prefix-output-with-timestamp", settings.prefix_output_with_timestamp, "jsrun cannot print timestamps"),
     )

@@ -72,7 +72,7 @@ def screen(job: Mapping[str, Any], rows: Sequence[Row], width: int = 120) -> lis
         lines.append(sentence(found))
     for row in rows:
         if row.total.errors:
-            lines.append(f"rank {row.rank}: {row.total.errors} errors; the last: {row.total.last_error}"[:width])
+            lines.append(f"rank {row.rank}: {_errors(row.total.errors)}{row.total.last_error}"[:width])
     return lines
 
 
@@ -137,6 +137,10 @@ def _cells(row: Row) -> tuple[str, ...]:
         _amount(row.per_second(row.nbytes)),
         str(row.in_flight),
     )
+
+
+def _errors(count: int) -> str:
+    return "1 error: " if count == 1 else f"{count} errors; the last: "
 
 
 def _steps(row: Row) -> str:

@@ -27,6 +27,12 @@ def refuse_unmet(settings: Settings, mpi: Implementation) -> None:
     unmet = (
         ("--ranks", settings.shown_ranks, "mpirun prints the output of all ranks", "leave it out"),
         ("--stdin-rank", settings.stdin_rank is not None, "mpirun controls the ranks' input", "leave --mpi out"),
+        (
+            "--metrics-port",
+            settings.metrics_port is not None,
+            "mpirun starts the ranks, whose figures do not reach horovodrun",
+            "leave it, or --mpi, out",
+        ),
         ("--output-filename", settings.output_filename and (hydra or prrte), f"{mpi.kind} has no such files", files),
         (
             "--prefix-output-with-timestamp",

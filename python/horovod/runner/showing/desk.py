@@ -8,6 +8,7 @@ for all clients that have asked meanwhile.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Final, NamedTuple, Optional
 from horovod._dumps import paths
 from horovod.runner.job import Job
 from horovod.runner.live.figures import Reading, to_wire
+from horovod.runner.machines.limits import reason_of
 
 if TYPE_CHECKING:
     from horovod.runner.job_socket import JobSocket
@@ -30,6 +32,8 @@ _ANSWER_S: Final = 3.0  # for the launcher's loop
 _FRESH_S: Final = 2.5
 _AGENTS_S: Final = 1.2  # until agents that were not asked before have answered
 _MOST_COMMAND: Final = 200
+
+_log: Final = logging.getLogger("horovod.runner")
 
 
 def abstract_names() -> str:
@@ -92,10 +96,17 @@ class Desk:
 
         if self._socket is not None:
             self._socket.close()
+            self._socket = None
         self._job, self._over_hosts, self._began_s = job, directory_fd < 0, time.monotonic()
         # The kernel says whose process comes; another user's is shut out.
         name = paths.STATUS if directory_fd >= 0 else f"{abstract_names()}{os.urandom(8).hex()}"
-        self._socket = JobSocket(self._loop, directory_fd, name, "The status of the job", self._admit)
+        try:
+            self._socket = JobSocket(self._loop, directory_fd, name, "The status of the job", self._admit)
+        except OSError as error:  # the job itself does not need it
+            _log.warning(
+                "The launcher cannot open its socket for horovodrun --status: %s. The job runs without status.",
+                reason_of(error.errno or 0),
+            )
 
     def serve(self, figures: Callable[[], Mapping[int, Reading]], left: Collection[int]) -> None:
         """Hands out what is known now, if somebody has asked. For the thread that follows the job.
@@ -132,14 +143,15 @@ class Desk:
 
     @property
     def job(self) -> dict[str, Any]:
-        """What the job is, in words and numbers."""
-        job = self._job
+        """What the job is, in words and numbers. The size of an elastic job is that of its latest snapshot."""
+        job, latest = self._job, self._snapshot
+        elastic = bool(job and job.settings.elastic)
         words = " ".join(job.command) if job else ""
         return {
             "pid": os.getpid(),
             "command": words if len(words) <= _MOST_COMMAND else words[: _MOST_COMMAND - 3] + "...",
-            "size": job.size if job else 0,
-            "elastic": bool(job and job.settings.elastic),
+            "size": len(latest.left) if elastic and latest.left else job.size if job else 0,
+            "elastic": elastic,
             "seconds": round(time.monotonic() - self._began_s, 1),
         }
 
@@ -180,7 +192,12 @@ class Desk:
         if not self._clients.acquire(blocking=False):
             connection.close()
             return
-        threading.Thread(target=self._speak, args=(connection,), name="horovod-status", daemon=True).start()
+        client = threading.Thread(target=self._speak, args=(connection,), name="horovod-status", daemon=True)
+        try:
+            client.start()
+        except RuntimeError:  # this user has no room for another thread
+            self._clients.release()
+            connection.close()
 
     def _speak(self, connection: socket.socket) -> None:
         """One line of JSON for each thing that a client writes."""

@@ -18,7 +18,7 @@ def monitored(job: Job) -> Iterator[Desk]:
     """
     desk, settings = Desk(), job.settings
     with contextlib.closing(desk), contextlib.ExitStack() as undo:
-        if settings.metrics_port is not None and not (settings.use_mpi or settings.use_jsrun):
+        if settings.metrics_port is not None:
             from horovod.runner.showing.endpoint import serving  # few jobs need it
 
             undo.enter_context(serving(desk, settings.metrics_address, settings.metrics_port))

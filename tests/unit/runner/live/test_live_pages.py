@@ -49,6 +49,7 @@ def test_the_screen_of_a_job_that_starts_and_of_one_with_errors() -> None:
     assert lines[1] == "3 ranks, 1:15, elastic, epoch 4"
     assert "1 of 3 ranks are connected" in lines
     assert lines[-1] == "rank 0: 2 errors; the last: gone"
+    assert screen(JOB, rows_of(a_rank(0, errors=1, last_error="gone")))[-1] == "rank 0: 1 error: gone"
 
 
 def test_programs_get_the_same() -> None:
