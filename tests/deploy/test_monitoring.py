@@ -21,7 +21,7 @@ _WORD = re.compile(r"horovod_\w+")
 def served() -> dict[str, set[str]]:
     """The labels of each sample, by its name."""
     row = rows({0: Reading(Figures(tensors=1, operations=((1, 4), *((0, 0),) * 8)), 0.0)}, {}, {})
-    straggler = Straggler(0, "a", 0.0, 0.5, True, False, 1.0)
+    straggler = Straggler(0, 0, "a", 0.0, 0.5, True, False, 1.0)
     return {
         family.name + ("_total" if family.kind == "counter" else ""): set(family.labels)
         for family in families(row, straggler)

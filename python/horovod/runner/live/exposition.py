@@ -1,4 +1,6 @@
-"""A job's figures as Prometheus has them: families of samples, with the labels rank and host. Pure.
+"""A job's figures as Prometheus has them: families of samples, with labels that say which rank. Pure.
+
+They are rank and host, in elastic jobs also worker. No two series have the same labels: Prometheus would refuse the whole answer.
 
 `showing.endpoint` hands them to `prometheus_client`. deploy/grafana and docs/monitoring.md use these names; a test
 compares them.
@@ -59,28 +61,30 @@ _PER_RANK: Final[tuple[tuple[str, str, str, _Value], ...]] = (
 # fmt: on
 
 
-def families(rows: Sequence[Row], found: Optional[Straggler]) -> list[Family]:
+def families(rows: Sequence[Row], found: Optional[Straggler], elastic: bool = False) -> list[Family]:
     """The metrics of a job.
 
     Args:
         rows: of the ranks that run.
         found: the slowest of them, since the question before.
+        elastic: a worker may change its rank, and two may have one rank for a moment; their numbers become labels.
     """
+    names = (*_LABELS, *(["worker"] if elastic else []))
+
+    def place(row: Row) -> tuple[str, ...]:
+        return (str(row.rank), row.host, *([str(row.number)] if elastic else []))
+
     made = [Family("horovod_ranks", "gauge", "Ranks that have connected and run.", (), (((), float(len(rows))),))]
     for name, kind, text, value in _PER_RANK:
-        samples = tuple((_place(row), float(value(row))) for row in rows)
-        made.append(Family(name, kind, text, _LABELS, samples))
+        samples = tuple((place(row), float(value(row))) for row in rows)
+        made.append(Family(name, kind, text, names, samples))
     for at, name, text in ((0, "horovod_tensors", "Tensors of this rank."), (1, "horovod_bytes", "Bytes of them.")):
-        volumes = tuple(((*_place(row), kind), float(pair[at])) for row in rows for kind, pair in _kinds(row).items())
-        made.append(Family(name, "counter", text, (*_LABELS, "operation"), volumes))
-    slowest = (((str(found.rank), found.host), 1.0),) if found else ()
+        volumes = tuple(((*place(row), kind), float(pair[at])) for row in rows for kind, pair in _kinds(row).items())
+        made.append(Family(name, "counter", text, (*names, "operation"), volumes))
+    slowest = tuple((place(row), 1.0) for row in rows if found and row.number == found.number)
     text = "1 for the rank that the others wait for; absent while there is none."
-    made.append(Family("horovod_straggler", "gauge", text, _LABELS, slowest))
+    made.append(Family("horovod_straggler", "gauge", text, names, slowest))
     return made
-
-
-def _place(row: Row) -> tuple[str, str]:
-    return str(row.rank), row.host
 
 
 def _kinds(row: Row) -> dict[str, tuple[int, int]]:

@@ -22,7 +22,7 @@ class Straggler(NamedTuple):
     """The rank that the others wait for.
 
     Attributes:
-        rank, host: which.
+        number, rank, host: which; see `Row`.
         waiting: its share of the time.
         others: the share of the others: the middle one of them.
         clear: False: it is likely.
@@ -30,6 +30,7 @@ class Straggler(NamedTuple):
         processor: cores that its process used.
     """
 
+    number: int
     rank: int
     host: str
     waiting: float
@@ -56,7 +57,7 @@ def straggler(rows: Sequence[Row]) -> Optional[Straggler]:
         return None
     row = min(rows, key=lambda row: row.pending if by_pending else row.waiting)
     clear = next_least - least >= _CLEAR_SHARE and next_least >= _CLEAR_RATIO * least
-    return Straggler(row.rank, row.host, least, typical, clear, by_pending, row.processor)
+    return Straggler(row.number, row.rank, row.host, least, typical, clear, by_pending, row.processor)
 
 
 def sentence(found: Straggler) -> str:

@@ -5,10 +5,10 @@ Used by the summary, the status and the endpoint for metrics.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Optional
 
-from horovod.runner.live.figures import KINDS, Figures, Reading
+from horovod.runner.live.figures import Figures, Reading
 
 _COUNTED = tuple(
     name
@@ -21,16 +21,19 @@ class Row(NamedTuple):
     """A rank in a period.
 
     Attributes:
-        rank, host, pid, epoch: which.
+        number: under which it was started.
+        rank: in an elastic job its present one; else the number: a program may divide its ranks into several worlds
+            (`hvd.init(comm=[...])`), each of which has a rank 0.
+        host, pid, epoch: which.
         seconds: length of the period.
         waiting, transferring, pending, processor: shares of the period; `processor` counts cores, so it may be above 1.
         steps: that have ended in the period.
         tensors, batches, nbytes: that were dealt with in it.
-        operations: tensors and bytes of it, by kind; without those that did not occur.
         in_flight: at its end.
         total: the figures at its end.
     """
 
+    number: int
     rank: int
     host: str
     pid: int
@@ -44,7 +47,6 @@ class Row(NamedTuple):
     tensors: int
     batches: int
     nbytes: int
-    operations: Mapping[str, tuple[int, int]]
     in_flight: int
     total: Figures
 
@@ -63,6 +65,7 @@ def rows(
     older: Mapping[int, Reading],
     hosts: Mapping[int, str],
     left: Optional[Collection[int]] = None,
+    elastic: bool = False,
 ) -> list[Row]:
     """The rows of a job, by rank.
 
@@ -71,19 +74,36 @@ def rows(
         older: of before; of what is not in it the period began with its first `init`.
         hosts: by that number, where the readings name none.
         left: the numbers of those that run; None: all of `newer`, as at the end of a job.
+        elastic: ranks change.
     """
     found = []
     for number, reading in newer.items():
         if left is not None and number not in left:
             continue
-        before = older.get(number)
-        found.append(_row(reading, before, reading.host or hosts.get(number, "")))
+        row = _row(number, reading, older.get(number))
+        found.append(row._replace(host=row.host or hosts.get(number, "")))
+    if not elastic:
+        return sorted(found, key=lambda row: row.number)
     # A rank that was lost, and replaced, has counted for an earlier epoch.
     epoch = max((row.epoch for row in found), default=0)
-    return sorted((row for row in found if row.epoch == epoch), key=lambda row: row.rank)
+    current = [row._replace(rank=row.total.rank) for row in found if row.epoch == epoch]
+    return sorted(current, key=lambda row: (row.rank, row.number))
 
 
-def _row(reading: Reading, before: Optional[Reading], host: str) -> Row:
+def earlier(
+    older: Mapping[int, Reading], newer: Mapping[int, Reading], latest: Mapping[int, Reading]
+) -> dict[int, Reading]:
+    """What to compare the latest readings with: those before them, or, where nothing has been read in between, as an
+    agent may have posted nothing, those before these.
+
+    Args:
+        older, newer, latest: three successive sets.
+    """
+    kept = {number for number in newer if number in latest and newer[number].figures == latest[number].figures}
+    return {number: older.get(number, newer[number]) if number in kept else newer[number] for number in newer}
+
+
+def _row(number: int, reading: Reading, before: Optional[Reading]) -> Row:
     total = reading.figures
     period = total
     if before is not None and _is_earlier(before.figures, total):
@@ -94,8 +114,9 @@ def _row(reading: Reading, before: Optional[Reading], host: str) -> Row:
         return min(1.0, ns / period.wall_ns) if period.wall_ns > 0 else 0.0
 
     return Row(
-        rank=total.rank,
-        host=host,
+        number=number,
+        rank=number,
+        host=reading.host,
         pid=total.pid,
         epoch=total.epoch,
         seconds=seconds,
@@ -107,7 +128,6 @@ def _row(reading: Reading, before: Optional[Reading], host: str) -> Row:
         tensors=period.tensors,
         batches=period.batches,
         nbytes=period.bytes,
-        operations={kind: pair for kind, pair in zip(KINDS, period.operations) if pair[0]},
         in_flight=total.in_flight,
         total=total,
     )
@@ -125,13 +145,3 @@ def _difference(now: Figures, before: Figures) -> Figures:
         for (tensors, nbytes), was in zip(now.operations, before.operations)
     )
     return now._replace(**counted, operations=operations)
-
-
-def total_operations(found: Iterable[Row]) -> dict[str, tuple[int, int]]:
-    """Tensors and bytes of all rows, by kind."""
-    sums: dict[str, tuple[int, int]] = {}
-    for row in found:
-        for kind, (tensors, nbytes) in row.operations.items():
-            before = sums.get(kind, (0, 0))
-            sums[kind] = (before[0] + tensors, before[1] + nbytes)
-    return sums

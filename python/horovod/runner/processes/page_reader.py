@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final, Optional
 
 from horovod._dumps import paths
-from horovod.runner.live.figures import BYTES, Reading, decoded, text_changes
+from horovod.runner.live.figures import BYTES, Figures, Reading, decoded, text_changes
+from horovod.runner.processes import vitals
 
 _TRIES: Final = 3  # while the text of an error is being written
 
@@ -23,8 +24,16 @@ def readings(directory: Path, numbers: Iterable[int]) -> dict[int, Reading]:
         now_ns = time.monotonic_ns()
         figures = decoded(page, now_ns) if page is not None else None
         if figures is not None:
-            found[number] = Reading(figures, now_ns / 1e9)
+            found[number] = Reading(_with_processor(figures), now_ns / 1e9)
     return found
+
+
+def _with_processor(figures: Figures) -> Figures:
+    """A rank writes its processor time only when a batch or a wait ends, which says nothing of a long step under way;
+    the kernel knows better while the process lives."""
+    used_ns = vitals.processor_ns(figures.pid)
+    # A smaller number is another process's: the rank counts in a namespace of its own.
+    return figures if used_ns is None else figures._replace(processor_ns=max(used_ns, figures.processor_ns))
 
 
 def _page(path: Path) -> Optional[bytes]:

@@ -70,6 +70,18 @@ def read(
     return found
 
 
+def processor_ns(pid: int, proc: Path = _PROC) -> Optional[int]:
+    """What this process alone has used; None: it is no process of this user."""
+    try:
+        with (proc / str(pid) / "stat").open("rb") as file:
+            if os.fstat(file.fileno()).st_uid != os.geteuid():
+                return None
+            words = file.read().rpartition(b")")[2].split()
+        return sum(map(int, words[11:13])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None  # it has ended
+
+
 def lineage(pid: int, proc: Path = _PROC) -> list[int]:
     """The process, its ancestors, and the leader of its group, by which it is known if its parent has ended."""
     found: list[int] = []

@@ -37,12 +37,13 @@ class _Collector:
         snapshot = self._desk.ask()
         if snapshot is None:
             return
-        total = rows(snapshot.readings, {}, snapshot.hosts, snapshot.left)
+        elastic = self._desk.job["elastic"]
+        total = rows(snapshot.readings, {}, snapshot.hosts, snapshot.left, elastic)
         with self._lock:
-            period = rows(snapshot.readings, self._before, snapshot.hosts, snapshot.left)
+            period = rows(snapshot.readings, self._before, snapshot.hosts, snapshot.left, elastic)
             if snapshot.at_s - self._before_s >= _LEAST_PERIOD_S:
                 self._before, self._before_s = snapshot.readings, snapshot.at_s
-        for family in families(total, straggler(period)):
+        for family in families(total, straggler(period), elastic):
             kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
             made = kind(family.name, family.help, labels=family.labels)
             for labels, value in family.samples:

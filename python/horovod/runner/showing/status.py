@@ -22,7 +22,7 @@ from horovod._net.identity import peer_credentials
 from horovod.runner.display import standard_streams
 from horovod.runner.live.figures import Reading, from_wire, is_on_wire
 from horovod.runner.live.pages import as_data, screen
-from horovod.runner.live.table import rows
+from horovod.runner.live.table import earlier, rows
 from horovod.runner.processes import runtime_directory
 from horovod.runner.showing.desk import LAYOUT, abstract_names
 
@@ -59,17 +59,17 @@ class _Launcher:
         told = json.loads(line)
         if told.get("layout") != LAYOUT:
             raise ConnectionError("the launcher has another version")
-        self.job, self._older = told["job"], self._newer
         now_s = time.monotonic()
-        self._newer = {
+        latest = {
             number: Reading(from_wire(counted), now_s, host)
             for number, host, *counted in told["ranks"]
             if is_on_wire(counted)
         }
+        self.job, self._older, self._newer = told["job"], earlier(self._older, self._newer, latest), latest
 
     def rows(self) -> list[Any]:
         """Of the time between the last two answers."""
-        return rows(self._newer, self._older, {})
+        return rows(self._newer, self._older, {}, elastic=self.job["elastic"])
 
     def close(self) -> None:
         """Asks no more."""

@@ -409,7 +409,7 @@ class Supervision:
             for event, stopped in self._exited
         )
         hosts = {number: self._job.host_of(number) for number in self._readings}
-        spent = tuple(rows(self._readings, {}, hosts))
+        spent = tuple(rows(self._readings, {}, hosts, elastic=self._job.settings.elastic))
         interrupted = self._signals[0] if self._signals else 0
         just_read = frozenset(
             rank for rank, line in self._last_words.items() if self._shown_lines - line <= _LINES_OF_A_PAGE

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from made_up import a_rank, rows_of
 
 from horovod.runner.live.exposition import families
 from horovod.runner.live.pages import as_data, closing_lines, screen
+from horovod.runner.live.figures import Reading
 from horovod.runner.live.straggler import straggler
+from horovod.runner.live.table import rows
 
 JOB: dict[str, Any] = {"pid": 7, "command": "python train.py", "size": 2, "elastic": False, "seconds": 75.0}
 SLOW = (a_rank(0, 0.48, 0.02), a_rank(1, 0.01, 0.02))
@@ -70,3 +73,17 @@ def test_prometheus_gets_all_ranks() -> None:
     assert found["horovod_straggler"].samples == ((("1", "alpha"), 1.0),)
     assert families([], None)[0].samples == (((), 0.0),)
     assert all(len(labels) == len(family.labels) for family in found.values() for labels, _ in family.samples)
+
+
+@pytest.mark.parametrize("elastic", [False, True])
+def test_no_two_series_have_the_same_labels(elastic: bool) -> None:
+    # Several worlds in one job, or two workers of an elastic job with one rank for a moment; all on one host.
+    figures = (a_rank(0, 0.4), a_rank(1, 0.4), a_rank(0, 0.4), a_rank(1, 0.01))
+    made = rows({number: Reading(each, 0.0, "alpha") for number, each in enumerate(figures)}, {}, {}, elastic=elastic)
+    found = {family.name: family for family in families(made, straggler(made), elastic)}
+    for family in found.values():
+        assert len({labels for labels, _ in family.samples}) == len(family.samples), family
+        assert all(len(labels) == len(family.labels) for labels, _ in family.samples), family
+    assert len(found["horovod_steps"].samples) == 4
+    slowest = ("1", "alpha", "3") if elastic else ("3", "alpha")
+    assert found["horovod_straggler"].samples == ((slowest, 1.0),)

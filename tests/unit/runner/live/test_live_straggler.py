@@ -8,7 +8,7 @@ from made_up import SECOND, a_rank, rows_of
 from horovod.runner.live.advice import advice
 from horovod.runner.live.figures import Reading
 from horovod.runner.live.straggler import sentence, straggler
-from horovod.runner.live.table import rows, total_operations
+from horovod.runner.live.table import earlier, rows
 
 
 def test_a_row_is_what_happened_between_two_readings() -> None:
@@ -29,8 +29,25 @@ def test_another_process_in_a_ranks_place_begins_again() -> None:
 def test_ranks_of_an_earlier_epoch_and_those_that_have_ended_are_left_out() -> None:
     lost, left, fresh = a_rank(1, epoch=0), a_rank(0, epoch=1), a_rank(1, epoch=1, pid=7)
     readings = {number: Reading(each, 0.0, "beta") for number, each in enumerate((left, lost, fresh))}
-    assert [(row.rank, row.pid, row.host) for row in rows(readings, {}, {})] == [(0, 100, "beta"), (1, 7, "beta")]
-    assert [row.rank for row in rows(readings, {}, {}, left={0})] == [0]
+    found = rows(readings, {}, {}, elastic=True)
+    assert [(row.rank, row.number, row.pid, row.host) for row in found] == [(0, 0, 100, "beta"), (1, 2, 7, "beta")]
+    assert [row.rank for row in rows(readings, {}, {}, left={0}, elastic=True)] == [0]
+
+
+def test_several_worlds_in_one_job_are_told_apart_by_the_numbers_of_their_ranks() -> None:
+    readings = {number: Reading(a_rank(number % 2), 0.0, "beta") for number in range(4)}
+    assert [row.rank for row in rows(readings, {}, {})] == [0, 1, 2, 3]
+
+
+def test_a_reading_that_comes_twice_does_not_end_the_period() -> None:
+    first, second = (Reading(a_rank(0, wall_ns=at * SECOND, steps=at), at) for at in (10, 11))
+    again = second._replace(at_s=12.0)
+    (row,) = rows({0: again}, earlier({0: first}, {0: second}, {0: again}), {})
+    assert (row.seconds, row.steps) == (1.0, 1)
+    third = Reading(a_rank(0, wall_ns=13 * SECOND, steps=13), 13.0)
+    (row,) = rows({0: third}, earlier({0: first}, {0: again}, {0: third}), {})
+    assert (row.seconds, row.steps) == (2.0, 2)
+    assert earlier({}, {0: second}, {}) == {0: second}
 
 
 def test_shares_stay_within_one_and_nothing_is_divided_by_nothing() -> None:
@@ -111,7 +128,3 @@ def test_large_transfers_should_be_compressed() -> None:
 
 def test_an_idle_straggler_should_look_at_its_input() -> None:
     assert "input" in advised(a_rank(0, 0.5), a_rank(1, 0.0, processor_ns=0))[0]
-
-
-def test_operations_of_all_ranks_are_added() -> None:
-    assert total_operations(rows_of(a_rank(0), a_rank(1))) == {"allreduce": (2000, 8_000_000)}
