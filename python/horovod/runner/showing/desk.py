@@ -157,13 +157,13 @@ class Desk:
 
     def close(self) -> None:
         """Answers nobody any more. May be called twice."""
+        if self._socket is not None:
+            self._socket.close()  # first: a client that is let go may come again at once
         with self._news:
             if self._over:
                 return
             self._over = True
             self._news.notify_all()
-        if self._socket is not None:
-            self._socket.close()
         self._loop.close()
         os.close(self._bell)
         os.close(self._ringing)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from horovod.runner.processes import runtime_directory
 from horovod.runner.showing.desk import LAYOUT, abstract_names
 
 _EVERY_S: Final = 1.0
-_ANSWER_S: Final = 6.0  # a launcher over hosts asks its agents first
+_ANSWER_S: Final = 2.0  # for all launchers together; one over hosts asks its agents first
 _MOST_BYTES: Final = 64 << 20
 _CLEAR: Final = "\x1b[H\x1b[J"
 
@@ -36,18 +37,37 @@ class _Launcher:
     """One job's launcher, as it is asked again and again."""
 
     def __init__(self, place: str) -> None:
-        self._socket = _connected(place)
+        self._socket, self.pid = _connected(place)
         self._received = bytearray()
+        self._asking: Optional[threading.Thread] = None
+        self.has_gone = False
         self.job: Mapping[str, Any] = {}
         self._older: dict[int, Reading] = {}
         self._newer: dict[int, Reading] = {}
 
     def ask(self) -> None:
-        """Takes its next answer.
+        """Asks for its next answer, unless it still owes the one before."""
+        if not self.is_silent:
+            self._asking = threading.Thread(target=self._take_answer, name="horovod-status", daemon=True)
+            self._asking.start()
 
-        Raises:
-            OSError: it has none, because the job is over.
-        """
+    def await_answer(self, seconds: float) -> None:
+        """Waits so long for it."""
+        if self._asking is not None:
+            self._asking.join(max(0.0, seconds))
+
+    @property
+    def is_silent(self) -> bool:
+        """It has been asked, and has not answered yet."""
+        return self._asking is not None and self._asking.is_alive()
+
+    def _take_answer(self) -> None:
+        try:
+            self._take()
+        except (OSError, ValueError, KeyError, TypeError):
+            self.has_gone = True
+
+    def _take(self) -> None:
         self._socket.sendall(b"?")
         while b"\n" not in self._received:
             data = self._socket.recv(1 << 16)
@@ -73,6 +93,8 @@ class _Launcher:
 
     def close(self) -> None:
         """Asks no more."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # a thread may be reading
         self._socket.close()
 
 
@@ -93,8 +115,9 @@ def show(as_json: bool) -> int:
                     standard_streams.write(sys.stdout, _CLEAR + _page(watch, shutil.get_terminal_size().columns))
                     continue
                 if as_json:
-                    jobs = [as_data(each.job, each.rows()) for each in watch.launchers.values()]
-                    standard_streams.write(sys.stdout, json.dumps({"jobs": jobs}, indent=2) + "\n")
+                    jobs = [as_data(each.job, each.rows()) for each in watch.answered()]
+                    made = {"jobs": jobs, "unanswered": watch.silent()}
+                    standard_streams.write(sys.stdout, json.dumps(made, indent=2) + "\n")
                 elif not on_terminal:
                     standard_streams.write(sys.stdout, _page(watch))
                 return 0
@@ -109,17 +132,31 @@ class _Watch:
         self.launchers: dict[str, _Launcher] = {}
 
     def look(self) -> None:
-        """Asks all of them once."""
+        """Asks all of them once, at the same time."""
         for place in (*map(str, runtime_directory.listening()), *_abstract()):
             if place not in self.launchers:
-                with contextlib.suppress(OSError):  # it has just ended, or has been killed
-                    self.launchers[place] = _Launcher(place)
+                self._call(place)
+        for launcher in self.launchers.values():
+            launcher.ask()
+        deadline_s = time.monotonic() + _ANSWER_S
         for place, launcher in list(self.launchers.items()):
-            try:
-                launcher.ask()
-            except (OSError, ValueError, KeyError, TypeError):
+            launcher.await_answer(deadline_s - time.monotonic())
+            if launcher.has_gone:
                 launcher.close()
                 del self.launchers[place]
+                self._call(place)  # one that is stopped closes a connection, and takes the next one
+
+    def _call(self, place: str) -> None:
+        with contextlib.suppress(OSError):  # it has just ended, or has been killed
+            self.launchers[place] = _Launcher(place)
+
+    def answered(self) -> list[_Launcher]:
+        """Those with an answer to the last question."""
+        return [each for each in self.launchers.values() if each.job and not each.is_silent]
+
+    def silent(self) -> list[int]:
+        """The processes of the others."""
+        return sorted(each.pid for each in self.launchers.values() if not each.job or each.is_silent)
 
     def close(self) -> None:
         """Asks no more."""
@@ -128,7 +165,8 @@ class _Watch:
 
 
 def _page(watch: _Watch, width: int = 200) -> str:
-    jobs = [screen(each.job, each.rows(), width) for each in watch.launchers.values()]
+    jobs = [screen(each.job, each.rows(), width) for each in watch.answered()]
+    jobs += [[f"job {pid}: its launcher does not answer"] for pid in watch.silent()]
     if not jobs:
         return "No job of this user is running on this machine.\n"
     return "\n\n".join("\n".join(lines) for lines in jobs) + "\n"
@@ -144,7 +182,8 @@ def _abstract() -> list[str]:
     return sorted({name for line in lines for name in line.split()[7:] if name.startswith(begin)})
 
 
-def _connected(place: str) -> socket.socket:
+def _connected(place: str) -> tuple[socket.socket, int]:
+    """A connection, and the process that listens there."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(_ANSWER_S)
@@ -158,13 +197,14 @@ def _connected(place: str) -> socket.socket:
                 connection.connect(f"/proc/self/fd/{directory}/{name}")
             finally:
                 os.close(directory)
-        _, uid = peer_credentials(connection)
+        pid, uid = peer_credentials(connection)
         if uid != os.geteuid():
             raise PermissionError("another user listens there")
     except BaseException:
         connection.close()
         raise
-    return connection
+    connection.settimeout(None)  # who reads has a thread of its own
+    return connection, pid
 
 
 @contextlib.contextmanager
