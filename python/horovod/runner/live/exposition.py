@@ -1,6 +1,7 @@
 """A job's figures as Prometheus has them: families of samples, with labels that say which rank. Pure.
 
-They are rank and host, in elastic jobs also worker. No two series have the same labels: Prometheus would refuse the whole answer.
+They are rank and host, in elastic jobs also worker. No two series have the same labels: Prometheus would refuse the
+whole answer.
 
 `showing.endpoint` hands them to `prometheus_client`. deploy/grafana and docs/monitoring.md use these names; a test
 compares them.

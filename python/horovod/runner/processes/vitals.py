@@ -71,7 +71,7 @@ def read(
 
 
 def processor_ns(pid: int, proc: Path = _PROC) -> Optional[int]:
-    """What this process alone has used; None: it is no process of this user."""
+    """What this process alone has used; None: it is not a process of this user."""
     try:
         with (proc / str(pid) / "stat").open("rb") as file:
             if os.fstat(file.fileno()).st_uid != os.geteuid():

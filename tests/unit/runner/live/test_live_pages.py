@@ -9,8 +9,8 @@ import pytest
 from made_up import a_rank, rows_of
 
 from horovod.runner.live.exposition import families
-from horovod.runner.live.pages import as_data, closing_lines, screen
 from horovod.runner.live.figures import Reading
+from horovod.runner.live.pages import as_data, closing_lines, screen
 from horovod.runner.live.straggler import straggler
 from horovod.runner.live.table import rows
 

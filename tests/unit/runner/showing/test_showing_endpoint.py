@@ -95,6 +95,6 @@ def test_it_listens_at_an_address_of_ipv6_and_ends() -> None:
 
 @pytest.mark.parametrize(("address", "number"), [("127.0.0.1", 1 << 17), ("no.such.name.invalid", 9400)])
 def test_what_cannot_be_listened_at_is_named(address: str, number: int) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"nothing can listen on port {number} of {address}: "):
-        with endpoint.serving(SomeDesk(), address, number):  # type: ignore[arg-type]
-            pass
+    served = endpoint.serving(SomeDesk(), address, number)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match=f"nothing can listen on port {number} of {address}: "), served:
+        pass
