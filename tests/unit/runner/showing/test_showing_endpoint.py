@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import time
 import urllib.request
@@ -17,7 +18,7 @@ from horovod.runner.live.figures import Figures, Reading
 from horovod.runner.showing import endpoint
 from horovod.runner.showing.desk import Snapshot
 
-PATIENCE_S = 10.0
+PATIENCE_S = 20.0
 
 
 class SomeDesk:
@@ -61,14 +62,13 @@ def test_each_worker_has_a_series_of_its_own(port: int, capfd: pytest.CaptureFix
 def test_clients_that_send_nothing_are_bounded_in_number_and_time(
     port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(endpoint._Handler, "timeout", 1.0)
+    monkeypatch.setattr(endpoint._Handler, "timeout", 3.0)
     with contextlib.ExitStack() as undo:
         held = [undo.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S)) for _ in range(8)]
         deadline_s = time.monotonic() + PATIENCE_S
         with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as one_more:
-            began_s = time.monotonic()
             assert one_more.recv(1) == b""
-            assert time.monotonic() - began_s < 0.9
+            assert select.select(held, [], [], 0)[0] == []  # they still have their time
         assert all(sock.recv(1) == b"" for sock in held)
     assert time.monotonic() < deadline_s
     while len(steps_or_nothing(port)) != 2:
