@@ -92,7 +92,7 @@ def test_flags(line: str, expected: dict[str, Any]) -> None:
         ),
         ("--autotune --no-autotune", "--autotune and --no-autotune exclude each other; give one of them."),
         ("--fusion-treshold-mb 3", "There is no flag --fusion-treshold-mb. Did you mean --fusion-threshold-mb?"),
-        ("-np 2 --timline", "There is no flag --timline. Did you mean --timeline-filename or --timeline-mark-cycles or "),
+        ("-np 2 --timline", "There is no flag --timline. Did you mean --timeline-filename or --timeline-mark-cycles"),
         ("-np 2 --hierachical x", "There is no flag --hierachical. Did you mean --hierarchical-allgather or "),
         ("-np 2 --zzzz x", "There is no flag --zzzz. If it is meant for your program"),
         ("--cycle-time-ms", "Argument --cycle-time-ms: a value must follow it. See horovodrun --help."),
