@@ -73,7 +73,8 @@ def test_the_trace_goes_on_in_the_next_epoch(place: Place, tmp_path: Path) -> No
     """Also where the rank that wrote it was killed: the next rank 0 is another process."""
     path = tmp_path / "t.json"
     path.write_text("of another job")
-    job = start(place, f"-np 3 --min-np 1 --timeline-filename {path}", [[4, "first", "kill"]], until_size=3, steps=12)
+    options = f"-np 3 --min-np 1 --timeline-filename {path}"
+    job = start(place, options, [[100, "first", "kill"]], until_size=3, steps=110)  # what was sent last is lost
     ended = job.end(leftovers=True)
     check_end(ended, ended.of("end")[0]["size"])
     trace = Trace(path)
@@ -81,7 +82,8 @@ def test_the_trace_goes_on_in_the_next_epoch(place: Place, tmp_path: Path) -> No
     assert {("epoch 0 begins", 0), ("epoch 1 begins", 0), ("epoch 1 begins", 1)} <= set(begins), begins
     again_us = begins["epoch 1 begins", 0]
     times = [event["ts"] for event in trace.of(1) if event["ph"] == "X"]
-    assert begins["epoch 0 begins", 0] < min(times) < again_us < max(times)
+    # Rank 1 may have begun before rank 0.
+    assert begins["epoch 0 begins", 0] < again_us and min(times) < again_us < max(times)
 
 
 def test_survivors_keep_their_local_ranks_and_a_new_rank_gets_a_free_one(place: Place) -> None:
