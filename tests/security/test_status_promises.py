@@ -176,7 +176,10 @@ def test_a_job_opens_no_port_unless_it_is_asked_to(private_base: Path) -> None:
     try:
         assert process.stdout is not None
         process.stdout.readline()
-        inodes = {os.readlink(each) for each in Path(f"/proc/{process.pid}/fd").iterdir()}
+        inodes = set()
+        for each in Path(f"/proc/{process.pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it has just been closed
+                inodes.add(os.readlink(each))
         listening = [
             line.split()[9]
             for table in ("tcp", "tcp6")
