@@ -31,10 +31,9 @@ void InForkingParent() noexcept {
   if (const auto results = std::move(locked_results)) results->AfterForkInParent();
 }
 
-// Another thread of the parent may have held any lock at the time of the fork, but that of the
-// engine's results. So this takes none,
-// and the child gets a library with locks of its own; in memory that was there, since its absence could not be
-// reported. In a child's child the parent's lies there, which nobody will need again.
+// Another thread of the parent may have held any lock at the time of the fork, but that of the engine's results. So
+// this takes none, and the child gets a library with locks of its own; in memory that was there, since its absence
+// could not be reported. In a child's child the parent's lies there, which nobody will need again.
 void InForkedChild() noexcept {
   alignas(Library) static std::byte room[sizeof(Library)];
   const Library& parents = Lib();

@@ -30,23 +30,8 @@ class GatherPlan {
     for (int m = 0; m < n_; ++m) sum += bytes(m, tensor);
     return sum;
   }
-  // Whether a member whose part is this long has put the first piece of it into its stage, with the rows.
-  static bool StagesFirst(size_t header_bytes, size_t part_bytes, bool offers) {
-    return !TravelsInline(header_bytes, part_bytes) && !(offers && part_bytes >= kDirectBytes);
-  }
-  bool all_stage_first() const {
-    for (int m = 0; m < n_; ++m) {
-      if (!TravelsInline(header_bytes(), bytes(m)) && !StagesFirst(header_bytes(), bytes(m), offers(m))) return false;
-    }
-    return true;
-  }
-  bool direct() const {
-    size_t all = 0;
-    for (int m = 0; m < n_; ++m) {
-      if (!offers(m)) return false;
-      all += bytes(m);
-    }
-    return all >= kDirectBytes;
+  Way way() const {
+    return ChooseWay(n_, header_bytes(), [this](int m) { return bytes(m); }, [this](int m) { return offers(m); });
   }
 
  private:
@@ -66,7 +51,7 @@ Status Allocate(const LocalView& view, Batch& batch, const GatherPlan& plan, int
       t.received_rows.push_back(plan.rows(m, i));
       bytes += plan.bytes(m, i);
     }
-    HVD_TRY(plan.direct() ? PlaceInShared(view, &t, bytes) : t.PlaceResult(bytes));
+    HVD_TRY(plan.way() == Way::kDirect ? PlaceInShared(view, &t, bytes) : t.PlaceResult(bytes));
   }
   return Status();
 }
@@ -100,7 +85,7 @@ Task ExchangeRows(Steps& steps, const Batch& batch, const Ranges& inputs, StoreT
   mine.reserve(1 + batch.tensors.size());
   mine.push_back(offers ? 1 : 0);
   for (const Tensor& t : batch.tensors) mine.push_back(t.shape.empty() ? 1 : t.shape[0]);
-  if (GatherPlan::StagesFirst(plan.header_bytes(), inputs.total(), offers)) {
+  if (StagesFirst(plan.header_bytes(), inputs.total(), offers)) {
     HVD_CO_TRY(co_await AcquireStages(steps));
     trial.Start();
     inputs.Gather(0, PieceEnd(inputs, 0), PieceOf(steps.view(), steps.me(), 0), trial.mode());
@@ -189,7 +174,8 @@ Task Allgather(const Group& group, Batch& batch) {
   StoreTrial trial(group, StoreChooser::Use::kAllgather, streams ? inputs.total() : 0);
   HVD_CO_TRY(co_await ExchangeRows(steps, batch, inputs, trial, plan));
   HVD_CO_TRY(Allocate(steps.view(), batch, plan, steps.n()));
-  if (plan.direct()) {
+  const Way way = plan.way();
+  if (way == Way::kDirect) {
     DirectResults direct;
     HVD_CO_TRY(co_await direct.Exchange(steps, batch, [&](int, size_t t) { return plan.result_bytes(t); }));
     if (direct.complete()) {
@@ -209,10 +195,10 @@ Task Allgather(const Group& group, Batch& batch) {
   const auto fill = [&stream](size_t c, std::byte* piece) { stream.Fill(c, piece); };
   const auto drain = [&stream](size_t c) { stream.Drain(c); };
   const size_t round_bytes = steps.n() * kPieceBytes;
-  if (plan.direct() || !plan.all_stage_first()) {  // some member has announced no piece
-    HVD_CO_TRY(co_await StreamPieces(steps, stream.rounds(), round_bytes, fill, drain));
-  } else {
+  if (way == Way::kAnnounced) {
     HVD_CO_TRY(co_await StreamAnnounced(steps, stream.rounds(), round_bytes, fill, drain));
+  } else {
+    HVD_CO_TRY(co_await StreamPieces(steps, stream.rounds(), round_bytes, fill, drain));
   }
   trial.Stop();
   results.Stop();

@@ -25,23 +25,8 @@ class SplitPlan {
     for (int from = 0; from < n_; ++from) sum += bytes(from, to, tensor);
     return sum;
   }
-  // Whether a member that sends so much has put the first piece of it into its stage, with the splits.
-  static bool StagesFirst(size_t header_bytes, size_t sent_bytes, bool offers) {
-    return !TravelsInline(header_bytes, sent_bytes) && !(offers && sent_bytes >= kDirectBytes);
-  }
-  bool all_stage_first() const {
-    for (int from = 0; from < n_; ++from) {
-      if (!is_inline(from) && !StagesFirst(header_bytes(), sent(from), offers(from))) return false;
-    }
-    return true;
-  }
-  bool direct() const {
-    size_t all = 0;
-    for (int from = 0; from < n_; ++from) {
-      if (!offers(from)) return false;
-      all += sent(from);
-    }
-    return all >= kDirectBytes;
+  Way way() const {
+    return ChooseWay(n_, header_bytes(), [this](int m) { return sent(m); }, [this](int m) { return offers(m); });
   }
   size_t bytes(int from, int to, size_t tensor) const {
     return static_cast<size_t>(rows(from, to, tensor)) * batch_.tensors[tensor].row_elems * SizeOf(batch_.dtype);
@@ -114,7 +99,7 @@ Result<std::vector<Ranges>> Allocate(const LocalView& view, Batch& batch, const 
       t.received_rows.push_back(plan.rows(m, me, i));
       bytes += plan.bytes(m, me, i);
     }
-    HVD_TRY(plan.direct() ? PlaceInShared(view, &t, bytes) : t.PlaceResult(bytes));
+    HVD_TRY(plan.way() == Way::kDirect ? PlaceInShared(view, &t, bytes) : t.PlaceResult(bytes));
     const std::byte* own = t.input;
     for (int d = 0; d < me; ++d) own += plan.bytes(me, d, i);
     std::byte* out = t.output;
@@ -169,7 +154,7 @@ Task Alltoall(const Group& group, Batch& batch) {
         parts[d].Gather(lanes.begin(total, c), lanes.end(total, c), piece + lanes.offset(me, d), trial.mode());
     }
   };
-  if (SplitPlan::StagesFirst(plan.header_bytes(), sent.total(), CanOfferResults(view, batch))) {
+  if (StagesFirst(plan.header_bytes(), sent.total(), CanOfferResults(view, batch))) {
     HVD_CO_TRY(co_await AcquireStages(steps));
     trial.Start();
     fill(0, PieceOf(view, me, 0));
@@ -178,7 +163,8 @@ Task Alltoall(const Group& group, Batch& batch) {
   HVD_CO_TRY(co_await ExchangeSplits(steps, batch, sent, plan));
   const Result<std::vector<Ranges>> allocated = Allocate(view, batch, plan);
   if (!allocated.ok()) co_return allocated.status();
-  if (plan.direct()) {
+  const Way way = plan.way();
+  if (way == Way::kDirect) {
     DirectResults direct;
     HVD_CO_TRY(co_await direct.Exchange(steps, batch, [&](int m, size_t t) { return plan.result_bytes(m, t); }));
     if (direct.complete()) {
@@ -207,10 +193,10 @@ Task Alltoall(const Group& group, Batch& batch) {
   };
   trial.Start();
   const size_t rounds = lanes.rounds(plan.longest_streamed());
-  if (plan.direct() || !plan.all_stage_first()) {  // some member has announced no piece
-    HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
-  } else {
+  if (way == Way::kAnnounced) {
     HVD_CO_TRY(co_await StreamAnnounced(steps, rounds, 2 * kPieceBytes, fill, drain));
+  } else {
+    HVD_CO_TRY(co_await StreamPieces(steps, rounds, 2 * kPieceBytes, fill, drain));
   }
   trial.Stop();
   results.Stop();

@@ -20,6 +20,31 @@ inline constexpr size_t kDirectBytes = 256 << 10;
 // memory. The offers of a batch fit one small buffer.
 bool CanOfferResults(const LocalView& view, const Batch& batch);
 
+// How the parts of all members come, alike on all of them once their sizes are known.
+enum class Way {
+  kDirect,     // into results that are offered by all; as kStreamed where there is no room for some
+  kAnnounced,  // through the stages: the first pieces came with the sizes
+  kStreamed,   // through the stages: some member has announced no piece
+};
+// Whether a member that sends so much puts the first piece of it into its stage, with the sizes.
+inline bool StagesFirst(size_t header_bytes, size_t sent_bytes, bool offers) {
+  return !TravelsInline(header_bytes, sent_bytes) && !(offers && sent_bytes >= kDirectBytes);
+}
+// sent(m): bytes; offers(m): what CanOfferResults has said there.
+template <class Sent, class Offers>
+Way ChooseWay(int n, size_t header_bytes, Sent sent, Offers offers) {
+  size_t all = 0;
+  bool all_offer = true, announced = true;
+  for (int m = 0; m < n; ++m) {
+    const size_t bytes = sent(m);
+    all += bytes;
+    all_offer = all_offer && offers(m);
+    announced = announced && (TravelsInline(header_bytes, bytes) || StagesFirst(header_bytes, bytes, offers(m)));
+  }
+  if (all_offer && all >= kDirectBytes) return Way::kDirect;
+  return announced ? Way::kAnnounced : Way::kStreamed;
+}
+
 // As Tensor::PlaceResult, in memory that others can store into, where there is room.
 Status PlaceInShared(const LocalView& view, Tensor* t, size_t bytes);
 

@@ -1,4 +1,4 @@
-"""Works that C++ has and nobody has waited for, where torch (before 2.6) does not keep their Python part.
+"""Works that C++ has and nobody has waited for, where torch (such as 2.4) does not keep their Python part.
 
 C++ then waits by torch's own method, which never ends. So a work whose last Python reference goes stays here until C++
 asks for its end.
