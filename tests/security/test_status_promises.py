@@ -171,6 +171,7 @@ def test_a_closed_desk_answers_nobody() -> None:
 def test_a_job_opens_no_port_unless_it_is_asked_to(private_base: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "horovod.runner", "-np", "1", sys.executable, "-c", "print(1, flush=True); input()"],
+        stdin=subprocess.PIPE,  # open: the job waits until it is ended
         stdout=subprocess.PIPE,
     )
     try:
