@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 namespace hvd::transport {
@@ -57,23 +58,26 @@ Status ResultHeap::Commit(size_t offset, size_t bytes) {
   return Status();
 }
 
-void ResultHeap::Free(std::byte* data) {
-  if (in_child()) return;
+bool ResultHeap::Free(std::byte* data) try {
+  if (in_child()) return true;
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto it = Find(data);
-  if (it == used_.end()) return;
+  if (it == used_.end()) return true;
   const auto [offset, piece] = *it;
   used_.erase(it);
   used_bytes_ -= piece.bytes;
   freed_bytes_ += piece.bytes;
   if (piece.private_bytes > 0) {
     if (region_->MakeShared(offset, piece.bytes).ok()) bare_.Give(offset, piece.bytes);
-    return;
+    return true;
   }
   if (warm_bytes_ + piece.bytes > kMostWarm) DropWarm();  // the next result is probably like this one
   warm_.Give(offset, piece.bytes);
   warm_bytes_ += piece.bytes;
   if (closed_) DropWarm();
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
 void ResultHeap::DropWarm() {

@@ -24,7 +24,8 @@ class ResultHeap {
 
   // Memory for a result, not zeroed; nullptr: there is none.
   std::byte* Take(size_t bytes);
-  void Free(std::byte* data);
+  // False: no memory for the books of the heap, which loses this piece.
+  bool Free(std::byte* data);
   // The program has the result from now on: no other rank stores into it any more.
   void HandOver(std::byte* data);
   // Makes every piece private, when no other rank stores into any. Nothing is taken afterwards.
