@@ -6,11 +6,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <ctime>
 
 namespace hvd::transport {
+
+// The half that a futex can be about: the one that changes with every small number.
+inline const void* LowHalf(const std::atomic<uint64_t>& word) {
+  const auto* halves = reinterpret_cast<const std::byte*>(&word);
+  return std::endian::native == std::endian::little ? halves : halves + sizeof(uint32_t);
+}
 
 // Sleeps while *word is `value`, until woken, for timeout_s (1e9 or more: no end). False: a signal came.
 inline bool SleepOnWord(const void* word, uint32_t value, double timeout_s) {

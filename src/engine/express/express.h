@@ -1,15 +1,16 @@
 // Express: all ranks of a one-host job find out, without the negotiation, that they call the same small operation at
 // the same moment (docs/design/0005-express.md).
 //
-// Every rank stores what it brings, with a fingerprint of the whole request, into a buffer of its own and then adds
-// itself to one word that all share. The word decides: once it holds everybody, the operation happens on all ranks;
-// until then a rank can take itself out again and go the long way, and so must the others. Nobody waits longer than
-// kPatience (express.cc). Used by the holder of the driver role only.
+// Every rank stores what it brings, with a fingerprint of the whole request, into a buffer of its own, and then comes
+// to a meeting (meeting.h). If all come, the operation happens on all ranks; a rank that has waited too long
+// (patience.h) leaves, and all go the long way. Used by the holder of the driver role only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
+#include "engine/express/meeting.h"
 #include "engine/express/wait_chooser.h"
 #include "transport/neighbours.h"
 
@@ -17,43 +18,38 @@ namespace hvd::engine {
 
 class Express {
  public:
-  static constexpr size_t kMostBytes = transport::kArenaExpressBytes - sizeof(uint64_t);  // that a rank can bring
+  // In front of what a rank brings: a word of the meeting, and the fingerprint.
+  static constexpr size_t kHeadBytes = 2 * sizeof(uint64_t);
+  static constexpr size_t kMostBytes = transport::kArenaExpressBytes - kHeadBytes;  // that a rank can bring
   static constexpr int kMostRanks = 8;
 
   // The ranks of the job are the neighbours. Where they share cores, who waits gives its core away.
-  explicit Express(transport::Neighbours* neighbours) : n_(neighbours) {}
+  explicit Express(transport::Neighbours* neighbours);
 
-  // Where this rank stores what it brings to the next Meet; 8 bytes into a cache line.
-  std::byte* mine() const { return buffer(n_->self(), round_) + sizeof(uint64_t); }
+  // Where this rank stores what it brings to the next Meet; kHeadBytes into a cache line.
+  std::byte* mine() const { return buffer(n_->self(), round_) + kHeadBytes; }
   // True: all ranks have come with this fingerprint, of everything that they must agree on; what they brought stays
   // where it is until this rank has met the others once more. False, on all ranks: the request goes the long way.
-  // Cost: one atomic operation of each rank on one cache line, one line read from each other rank; so the time grows
-  // with the number of ranks, and a tree is better beyond a handful.
-  // bytes: about what this rank brings; how ranks that share cores wait is chosen for small and large apart.
+  // Cost: two ranks: one line each way, at the same time. More: one atomic operation of each rank on one cache line,
+  // one line read from each other rank; so the time grows with the number of ranks, and a tree is better beyond a
+  // handful. bytes: about what this rank brings; how ranks that share cores wait is chosen for small and large apart.
   bool Meet(uint64_t fingerprint, size_t bytes);
   // How long the last Meet has waited; 0: no longer than it takes to look at a clock.
   double waited_s() const { return waited_s_; }
   // After a Meet that was true: what a rank brought to it.
-  const std::byte* of(int local) const { return buffer(local, static_cast<uint16_t>(round_ - 1)) + sizeof(uint64_t); }
+  const std::byte* of(int local) const { return buffer(local, round_ - 1) + kHeadBytes; }
   // A request that had to go the long way is done: who comes next must not take the mark of this rank for a new one.
-  void Forget();
+  void Forget() { meeting_->Forget(); }
 
  private:
-  struct Word;
-  bool Come(uint32_t ident);
-  bool Await(int yields);
   int Yields(size_t bytes);
-  void Sleep(uint32_t seen, double timeout_s);
-  bool Leave();
-  void WakeSleepers();
   bool AllAgree(uint64_t fingerprint) const;
-  std::atomic<uint64_t>& word() const { return n_->arena(0).words().express; }
-  std::byte* buffer(int local, uint16_t round) const { return n_->arena(local).express(round % 2); }
+  std::byte* buffer(int local, uint64_t round) const { return n_->arena(local).express(round % 2); }
 
-  transport::Neighbours* n_;
-  uint16_t round_ = 1;  // of the operation to come; equal on all ranks
+  transport::Neighbours* const n_;
+  const std::unique_ptr<Meeting> meeting_;
+  uint64_t round_ = 1;  // of the operation to come; equal on all ranks
   double waited_s_ = 0;
-  bool marked_ = false;  // this rank has left a request, and may still be in the word as one who has
   // Of the first rank, which decides for all of them: two ways at once would be a third one.
   WaitChooser choosers_[2];  // of small and of large meetings
   int measured_ = -1;        // whose meeting was the last

@@ -22,13 +22,13 @@ int64_t Number(const std::byte* place, int i) {
   return number;
 }
 
-// Where the data lies behind so many numbers: right there while everything shares the line of the fingerprint, else at
+// Where the data lies behind so many numbers: right there while everything shares the line of the head, else at
 // the next line.
 size_t DataOffset(int numbers, size_t data_bytes) {
-  constexpr size_t kLine = 64, kFingerprint = sizeof(uint64_t);
-  const size_t behind = kFingerprint + static_cast<size_t>(numbers) * sizeof(int64_t);
-  if (behind + data_bytes <= kLine) return behind - kFingerprint;
-  return (behind + kLine - 1) / kLine * kLine - kFingerprint;
+  constexpr size_t kLine = 64, kHead = Express::kHeadBytes;
+  const size_t behind = kHead + static_cast<size_t>(numbers) * sizeof(int64_t);
+  if (behind + data_bytes <= kLine) return behind - kHead;
+  return (behind + kLine - 1) / kLine * kLine - kHead;
 }
 
 }  // namespace
