@@ -60,7 +60,7 @@ bool ExpressPath::Run(const hvd_op& op, std::string* counted, std::shared_ptr<Co
 }
 
 bool ExpressPath::Meet(const SmallCollective& small, uint64_t fingerprint) {
-  if (tools_.connections->crowded()) tools_.spread->BeforeWait();
+  if (tools_.connections->crowded() && tools_.spread != nullptr) tools_.spread->BeforeWait();
   small.Bring(tools_.express->mine());
   if (tools_.executor->gave_up()) return false;
   const bool met = tools_.express->Meet(fingerprint, small.bytes());

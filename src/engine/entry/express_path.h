@@ -16,7 +16,7 @@ class ExpressPath {
  public:
   struct Tools {
     Express* express;  // null: every operation goes the long way
-    Spread* spread;
+    Spread* spread;    // null: no other rank on this host
     Submissions* submissions;
     const Timeline* timeline;
     const Executor* executor;

@@ -19,15 +19,20 @@ void PrefetchForStore(const void* line) {
 }
 
 std::unique_ptr<Meeting> MeetingOf(transport::Neighbours* neighbours) {
+  if (neighbours == nullptr) return nullptr;
   if (neighbours->size() == 2) return std::make_unique<MeetingOfTwo>(neighbours);
   return std::make_unique<MeetingOfMany>(neighbours);
 }
 
 }  // namespace
 
-Express::Express(transport::Neighbours* neighbours) : n_(neighbours), meeting_(MeetingOf(neighbours)) {}
+Express::Express(transport::Neighbours* neighbours)
+    : n_(neighbours),
+      meeting_(MeetingOf(neighbours)),
+      alone_(neighbours == nullptr ? std::make_unique<std::byte[]>(transport::kArenaExpressBytes) : nullptr) {}
 
 bool Express::Meet(uint64_t fingerprint, size_t bytes) {
+  if (meeting_ == nullptr) return true;
   // Nobody reads this buffer: all have come to the operation in between, so they were done with the one before it.
   std::memcpy(buffer(n_->self(), round_) + sizeof(uint64_t), &fingerprint, sizeof fingerprint);
   Patience patience(n_->cores_are_shared() ? Yields(bytes) : 0);

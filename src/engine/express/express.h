@@ -23,11 +23,12 @@ class Express {
   static constexpr size_t kMostBytes = transport::kArenaExpressBytes - kHeadBytes;  // that a rank can bring
   static constexpr int kMostRanks = 8;
 
-  // The ranks of the job are the neighbours. Where they share cores, who waits gives its core away.
+  // The ranks of the job are the neighbours; null: this one is alone. Where they share cores, a rank that waits gives
+  // its core away.
   explicit Express(transport::Neighbours* neighbours);
 
   // Where this rank stores what it brings to the next Meet; kHeadBytes into a cache line.
-  std::byte* mine() const { return buffer(n_->self(), round_) + kHeadBytes; }
+  std::byte* mine() const { return buffer(self(), round_) + kHeadBytes; }
   // True: all ranks have come with this fingerprint, of everything that they must agree on; what they brought stays
   // where it is until this rank has met the others once more. False, on all ranks: the request goes the long way.
   // Cost: two ranks: one line each way, at the same time. More: one atomic operation of each rank on one cache line,
@@ -39,16 +40,22 @@ class Express {
   // After a Meet that was true: what a rank brought to it.
   const std::byte* of(int local) const { return buffer(local, round_ - 1) + kHeadBytes; }
   // A request that had to go the long way is done: who comes next must not take the mark of this rank for a new one.
-  void Forget() { meeting_->Forget(); }
+  void Forget() {
+    if (meeting_ != nullptr) meeting_->Forget();
+  }
 
  private:
   int Yields(size_t bytes);
   bool AllAgree(uint64_t fingerprint) const;
-  std::byte* buffer(int local, uint64_t round) const { return n_->arena(local).express(round % 2); }
+  int self() const { return n_ == nullptr ? 0 : n_->self(); }
+  std::byte* buffer(int local, uint64_t round) const {
+    return n_ == nullptr ? alone_.get() : n_->arena(local).express(round % 2);
+  }
 
   transport::Neighbours* const n_;
-  const std::unique_ptr<Meeting> meeting_;
-  uint64_t round_ = 1;  // of the operation to come; equal on all ranks
+  const std::unique_ptr<Meeting> meeting_;    // null: alone
+  const std::unique_ptr<std::byte[]> alone_;  // the buffer then
+  uint64_t round_ = 1;                        // of the operation to come; equal on all ranks
   double waited_s_ = 0;
   // Of the first rank, which decides for all of them: two ways at once would be a third one.
   WaitChooser choosers_[2];  // of small and of large meetings
