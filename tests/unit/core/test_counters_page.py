@@ -48,6 +48,22 @@ def test_the_same_process_goes_on_in_the_same_page(tmp_path: Path) -> None:
     assert other.read(abi.COUNTER_RESETS) == 1
 
 
+def test_between_two_engines_the_clock_stands_still(tmp_path: Path) -> None:
+    def wall_ns() -> int:
+        return readings(tmp_path, [0])[0].figures.wall_ns
+
+    page = counters_page.begin(str(tmp_path), 0)
+    page.place(0, 1, 0)
+    counters_page.pause()
+    before_ns = wall_ns()
+    time.sleep(0.2)
+    counters_page.pause()  # again: the first one stands
+    assert wall_ns() == before_ns
+    again_ns = time.monotonic_ns()
+    counters_page.begin(str(tmp_path), 0).place(0, 1, 1)
+    assert before_ns < wall_ns() < before_ns + time.monotonic_ns() - again_ns
+
+
 def test_without_a_directory_and_without_room_it_is_memory(tmp_path: Path) -> None:
     for directory in (None, str(tmp_path / "missing")):
         page = counters_page.begin(directory, 0)

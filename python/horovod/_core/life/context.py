@@ -132,6 +132,7 @@ def shutdown() -> None:
         for end in session.on_end:
             end(current)
         dump_service.end()
+        counters_page.pause()
         try:
             if why:
                 with contextlib.suppress(HorovodError):  # the others then hear that this rank ends, not why
@@ -150,6 +151,7 @@ def stop_engine() -> None:
     """Fails what is under way, as `shutdown` does; but `rank` and `size` answer until that is called."""
     with _lock:
         if session.current is not None:
+            counters_page.pause()
             session.current.engine.shutdown(_patience_s(session.current))
             connecting.end()
 

@@ -47,10 +47,19 @@ class CountersPage:
         self._words[abi.COUNTER_BEGAN_NS] = time.monotonic_ns()
 
     def place(self, rank: int, size: int, epoch: int) -> None:
-        """Notes where this rank stands now. From the first time on, others may read."""
+        """Notes where this rank stands now, and that an engine runs. From the first time on, others may read."""
+        since_ns = self._words[abi.COUNTER_PAUSED_SINCE_NS]
+        if since_ns:
+            self._words[abi.COUNTER_PAUSED_NS] += time.monotonic_ns() - since_ns
+            self._words[abi.COUNTER_PAUSED_SINCE_NS] = 0
         for word, value in ((abi.COUNTER_RANK, rank), (abi.COUNTER_SIZE, size), (abi.COUNTER_EPOCH, epoch)):
             self._words[word] = value
         self._words[abi.COUNTER_LAYOUT] = abi.COUNTERS_LAYOUT
+
+    def pause(self) -> None:
+        """No engine runs until `place`: the time is none of computing, waiting and transferring."""
+        if not self._words[abi.COUNTER_PAUSED_SINCE_NS]:
+            self._words[abi.COUNTER_PAUSED_SINCE_NS] = time.monotonic_ns()
 
     def add(self, word: int, more: int = 1) -> None:
         """More of what the word counts."""
@@ -82,6 +91,12 @@ def begin(directory: Optional[str], number: int) -> CountersPage:
         for word in (abi.COUNTER_RESETS, abi.COUNTER_COMMITS):
             _page.add(word, before.read(word) if before is not None else 0)
     return _page
+
+
+def pause() -> None:
+    """The engine of this process has ended."""
+    if _page is not None:
+        _page.pause()
 
 
 def count_reset() -> None:

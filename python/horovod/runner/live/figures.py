@@ -26,6 +26,8 @@ PLACES: Final = {
     "pending_ns": 24, "stalls": 30, "errors": 31, "processor_ns": 51,
 }  # fmt: skip
 BEGAN_NS: Final = 7
+PAUSED_NS: Final = 8
+PAUSED_SINCE_NS: Final = 9
 BLOCKED_THREADS: Final = 25
 BLOCKED_SINCE_NS: Final = 26
 BATCH_NS_THEN: Final = 27
@@ -51,7 +53,7 @@ class Figures(NamedTuple):
         pending_ns: tensors waited for other ranks, and no batch ran.
         stalls, errors: how many.
         processor_ns: that the process has used.
-        wall_ns: since the first `init`.
+        wall_ns: since the first `init`, without the time between `shutdown` and the next `init`.
         operations: of each of `KINDS`, tensors and bytes.
         last_error: its text.
     """
@@ -127,7 +129,8 @@ def decoded(page: bytes, now_ns: int) -> Optional[Figures]:
         read["blocked_ns"] += waited_ns
         read["transfer_ns"] += min(waited_ns, max(0, batch_ns - words[BATCH_NS_THEN]))
     read["batch_ns"] = batch_ns
-    read["wall_ns"] = _since(words[BEGAN_NS], now_ns)
+    paused_ns = words[PAUSED_NS] + _since(words[PAUSED_SINCE_NS], now_ns)
+    read["wall_ns"] = max(0, _since(words[BEGAN_NS], now_ns) - paused_ns)
     # After the additions: a rank may have written anything there, and the launcher refuses larger numbers.
     read = {name: min(value, _MOST) for name, value in read.items()}
     volumes = [min(word, _MOST) for word in words[OPERATIONS : OPERATIONS + 2 * len(KINDS)]]

@@ -18,7 +18,7 @@ def test_the_layout_is_that_of_the_header() -> None:
     for name, at in figures.PLACES.items():
         assert getattr(abi, f"COUNTER_{names.get(name, name).upper()}") == at, name
     for name in (
-        *("BEGAN_NS", "BLOCKED_THREADS", "BLOCKED_SINCE_NS", "BATCH_NS_THEN", "BATCH_SINCE_NS"),
+        *("BEGAN_NS", "PAUSED_NS", "PAUSED_SINCE_NS", "BLOCKED_THREADS", "BLOCKED_SINCE_NS", "BATCH_NS_THEN", "BATCH_SINCE_NS"),
         *("OPERATIONS", "ERROR_TURN", "ERROR_TEXT"),
     ):
         assert getattr(abi, f"COUNTER_{name}") == getattr(figures, name), name
@@ -36,6 +36,18 @@ def test_a_page_is_read() -> None:
     assert (found.waiting_ns, found.transfer_ns) == (2 * SECOND, SECOND)
     assert found.operations[figures.KINDS.index("allgather")] == (5, 640)
     assert (found.bytes, found.errors, found.last_error) == (640, 1, "rank 1 was lost")
+
+
+def test_the_time_between_two_engines_does_not_count() -> None:
+    found = decoded(page(w7=2 * SECOND, w8=3 * SECOND), 12 * SECOND)
+    assert found is not None
+    assert found.wall_ns == 7 * SECOND
+    found = decoded(page(w7=2 * SECOND, w8=3 * SECOND, w9=8 * SECOND), 12 * SECOND)  # now there is none again
+    assert found is not None
+    assert found.wall_ns == 3 * SECOND
+    found = decoded(page(w7=2 * SECOND, w8=1 << 63), 12 * SECOND)
+    assert found is not None
+    assert found.wall_ns == 0
 
 
 def test_a_wait_under_way_counts() -> None:
