@@ -36,6 +36,7 @@ typedef enum hvd_counter {
   HVD_COUNTER_OPERATIONS = 32,   /* two words for each hvd_op_type up to HVD_RECV: tensors of this rank, bytes */
   HVD_COUNTER_ERROR_TURN = 50,   /* odd while the text changes */
   HVD_COUNTER_PROCESSOR_NS = 51, /* that all threads of the process have used, as it was a moment ago */
+  HVD_COUNTER_ENGINE = 52,       /* now: the number of the engine that counts here; each has its own */
   HVD_COUNTER_ERROR_TEXT = 64,   /* 256 bytes: of the last error, UTF-8, with a closing NUL */
   HVD_COUNTER_WORDS = 96,
 } hvd_counter;

@@ -30,6 +30,8 @@ Counters::Counters(uint64_t* words)
       words_(words == nullptr ? own_.get() : words) {
   // Of an engine that was before in this process, and had something under way when it ended.
   for (const int now : {HVD_COUNTER_IN_FLIGHT, HVD_COUNTER_BLOCKED_THREADS, HVD_COUNTER_BATCH_SINCE_NS}) Set(now, 0);
+  engine_ = Get(HVD_COUNTER_ENGINE) + 1;
+  Set(HVD_COUNTER_ENGINE, engine_);
   for (int at = 0; at < HVD_COUNTER_WORDS; ++at) before_[at] = Get(at);
 }
 
@@ -86,12 +88,14 @@ void Counters::LookAtProcessor(uint64_t now) {
 // Several threads at once count as one: the first begins, the last ends. Of one that begins while the last one ends a
 // moment may be counted twice, or not at all.
 void Counters::BeginWait(double now) {
+  if (!counts()) return;
   if (word(HVD_COUNTER_BLOCKED_THREADS).fetch_add(1, std::memory_order_relaxed) != 0) return;
   Set(HVD_COUNTER_BLOCKED_SINCE_NS, Ns(now));
   Set(HVD_COUNTER_BATCH_NS_THEN, BatchNs(Ns(now)));
 }
 
 void Counters::EndWait(double now) {
+  if (!counts()) return;  // the thread comes back after the next engine has begun
   const uint64_t now_ns = Ns(now), since = Get(HVD_COUNTER_BLOCKED_SINCE_NS);
   const uint64_t batches = BatchNs(now_ns), then = Get(HVD_COUNTER_BATCH_NS_THEN);
   if (word(HVD_COUNTER_BLOCKED_THREADS).fetch_sub(1, std::memory_order_relaxed) != 1 || now_ns <= since) return;

@@ -68,11 +68,14 @@ class Counters {
   // There is one writer: an addition that locks the bus would take ten times as long.
   void Add(int at, uint64_t n) { Set(at, Get(at) + n); }
   void AddShared(int at, uint64_t n) { word(at).fetch_add(n, std::memory_order_relaxed); }
+  // No later engine counts in this memory.
+  bool counts() const { return Get(HVD_COUNTER_ENGINE) == engine_; }
   uint64_t BatchNs(uint64_t now) const;
   void LookAtProcessor(uint64_t now);
 
   const std::unique_ptr<uint64_t[]> own_;
   uint64_t* const words_;
+  uint64_t engine_ = 0;
   std::array<uint64_t, HVD_COUNTER_WORDS> before_{};
   std::atomic<uint64_t> looked_at_processor_{0};  // when
 };

@@ -120,6 +120,22 @@ TEST(counters_of_the_next_engine_go_on_and_its_own_begin_at_zero) {
   EXPECT_EQ(second.LastError(), "");
 }
 
+TEST(counters_of_the_next_engine_know_nothing_of_a_wait_that_ends_late) {
+  Words words{};
+  Counters first(words.data());
+  first.BeginWait(1);
+  Counters second(words.data());
+  first.EndWait(5);
+  EXPECT_EQ(words[HVD_COUNTER_BLOCKED_THREADS], 0u);
+  EXPECT_EQ(words[HVD_COUNTER_BLOCKED_NS], 0u);
+  second.BeginWait(6);
+  first.BeginWait(6);  // of a thread that was late even for this
+  first.EndWait(7);
+  second.EndWait(8);
+  EXPECT_EQ(words[HVD_COUNTER_BLOCKED_THREADS], 0u);
+  EXPECT_EQ(words[HVD_COUNTER_BLOCKED_NS], 2 * kSecond);
+}
+
 TEST(counters_have_memory_of_their_own_where_none_is_given) {
   Counters counters;
   counters.Note(OpType::kBroadcast, 0, "a", 12);
