@@ -82,7 +82,8 @@ void Feed::Pass(submission::Abort& abort, double) {
 }
 
 void Feed::Trace(const std::vector<negotiation::Request>& group) {
-  for (const negotiation::Request& r : group) tools_.timeline->Submitted(r.name, TraceName(r.type, r.op));
+  for (const negotiation::Request& r : group)
+    tools_.timeline->Submitted(r.name, r.process_set, TraceName(r.type, r.op));
 }
 
 void Feed::RingParent() {

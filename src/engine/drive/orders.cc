@@ -75,7 +75,7 @@ void Orders::Do(negotiation::EntryFailed& entry) {
   std::unique_ptr<Submitted> own = tools_.submissions->Take(entry.ticket);
   const bool pair = IsPointToPoint(own->type);
   tools_.counters->CountError(entry.why.message());
-  tools_.timeline->Failed(entry.name);
+  tools_.timeline->Failed(entry.name, entry.process_set);
   if (own->copy != nullptr) KeepFailure(*own, entry);
   tools_.arrivals->ArriveTaken(std::move(own->completion), std::move(entry.why));
   if (pair) tools_.feed->Answered(entry.process_set, entry.name);
@@ -143,7 +143,8 @@ void Orders::Finish(BatchRun& run, const Status& status) {
   if (tools_.executor->size() == 1) tools_.counters->BatchesEnd(NowS());
   tools_.counters->CountBatch(run.own.size());
   if (!status.ok()) tools_.counters->CountError(status.message());
-  for (size_t i = 0; !status.ok() && i < run.agreed.size(); ++i) tools_.timeline->Failed(run.agreed[i]->name);
+  for (size_t i = 0; !status.ok() && i < run.agreed.size(); ++i)
+    tools_.timeline->Failed(run.agreed[i]->name, run.agreed[i]->process_set);
   for (size_t i = 0; i < run.own.size(); ++i) {
     Submitted* own = run.own[i].get();
     if (own == nullptr) continue;

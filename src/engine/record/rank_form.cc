@@ -51,7 +51,7 @@ void RankForm::SetClock(int64_t offset_us, int64_t error_us, TraceText* out) {
 void RankForm::Render(const TraceEvent& e, TraceText* out) {
   switch (e.kind) {
     case TraceEvent::Kind::kSubmitted: {
-      Row& row = RowOf(e.name, out);
+      Row& row = Find(e.name, out);
       in_flight_ += row.submitted_us == kNever ? 1 : 0;
       most_in_flight_ = std::max(most_in_flight_, in_flight_);
       row.operation = e.operation;
@@ -68,7 +68,7 @@ void RankForm::Render(const TraceEvent& e, TraceText* out) {
     case TraceEvent::Kind::kEnded:
       return Ended(e, out);
     case TraceEvent::Kind::kFailed: {
-      Row& row = RowOf(e.name, out);
+      Row& row = Find(e.name, out);
       if (row.submitted_us == kNever) return;
       Waited(row, e.at_us, out);
       Moment(row.tid, e.at_us, 't', "failed", out);
@@ -89,7 +89,7 @@ void RankForm::Waited(Row& row, int64_t until_us, TraceText* out) {
 
 void RankForm::Agreed(const TraceEvent& e, TraceText* out) {
   for (const auto& r : e.tensors) {
-    Row& row = RowOf(r->name, out);
+    Row& row = Find(RowOf(*r), out);
     if (row.submitted_us == kNever) continue;  // before the trace, or by a rank that has joined
     Waited(row, e.at_us, out);
     row.agreed_us = e.at_us;
@@ -119,7 +119,8 @@ void RankForm::Ended(const TraceEvent& e, TraceText* out) {
 }
 
 void RankForm::EndTensor(const negotiation::Request& tensor, const Run& run, int64_t end_us, TraceText* out) {
-  Row& row = RowOf(tensor.name, out);
+  const std::string name = RowOf(tensor);
+  Row& row = Find(name, out);
   if (row.agreed_us != kNever && run.began_us > row.agreed_us) {
     Slice(row.tid, row.agreed_us, run.began_us, out);
     AppendAll(&out->events, ",\"name\":\"QUEUE\"}\n");
@@ -127,7 +128,7 @@ void RankForm::EndTensor(const negotiation::Request& tensor, const Run& run, int
   Slice(row.tid, run.began_us, end_us, out);
   AppendAll(&out->events, ",\"name\":\"", run.operation, "\",\"args\":{\"dtype\":\"", NameOf(tensor.dtype),
             "\",\"shape\":\"", ShapeJson(tensor.shape), "\"}}\n");
-  if (row.submitted_us == kNever) return Settle(tensor.name, row);
+  if (row.submitted_us == kNever) return Settle(name, row);
   if (std::exchange(row.flows, false)) {
     const uint64_t id = (static_cast<uint64_t>(of_.rank) << 32) + flows_++;
     Open("s", row.tid, row.submitted_us, out);
@@ -135,7 +136,7 @@ void RankForm::EndTensor(const negotiation::Request& tensor, const Run& run, int
     Open("f", run.on_device_track ? kDeviceBatches : kBatches, run.began_us, out);
     AppendAll(&out->events, ",\"name\":\"submitted\",\"cat\":\"batch\",\"bp\":\"e\",\"id\":", id, "}\n");
   }
-  Settle(tensor.name, row);
+  Settle(name, row);
 }
 
 void RankForm::Render(const DeviceRows::Shown& shown, TraceText* out) {
@@ -220,12 +221,12 @@ void RankForm::Moment(int tid, int64_t at_us, char scope, std::string_view name,
   AppendAll(&out->events, "}\n");
 }
 
-RankForm::Row& RankForm::RowOf(const std::string& tensor, TraceText* out) {
-  const auto [it, is_new] = rows_.try_emplace(tensor);
+RankForm::Row& RankForm::Find(const std::string& name, TraceText* out) {
+  const auto [it, is_new] = rows_.try_emplace(name);
   Row& row = it->second;
   if (!is_new) return row;
-  if (tensor.find(".noname.") == std::string::npos) {
-    row.tid = NewThread(tensor, out);
+  if (name.find(".noname.") == std::string::npos) {
+    row.tid = NewThread(name, out);
     return row;
   }
   // Each has another name, and would have a thread for its own: they take turns with a few.
@@ -240,12 +241,12 @@ RankForm::Row& RankForm::RowOf(const std::string& tensor, TraceText* out) {
   return row;
 }
 
-void RankForm::Settle(const std::string& tensor, Row& row) {
+void RankForm::Settle(const std::string& name, Row& row) {
   in_flight_ -= row.submitted_us == kNever ? 0 : 1;
   row.submitted_us = row.agreed_us = kNever;
   if (row.unnamed < 0) return;
   unnamed_taken_[static_cast<size_t>(row.unnamed)] = 0;
-  rows_.erase(tensor);
+  rows_.erase(name);
 }
 
 int RankForm::NewThread(const std::string& name, TraceText* out) {

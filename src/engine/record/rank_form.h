@@ -60,9 +60,9 @@ class RankForm final : public TraceForm {
   void Open(const char* phase, int tid, int64_t at_us, TraceText* out);
   void Slice(int tid, int64_t from_us, int64_t to_us, TraceText* out);
   void Moment(int tid, int64_t at_us, char scope, std::string_view name, TraceText* out);
-  Row& RowOf(const std::string& tensor, TraceText* out);
+  Row& Find(const std::string& name, TraceText* out);
   // The tensor is done, or has failed.
-  void Settle(const std::string& tensor, Row& row);
+  void Settle(const std::string& name, Row& row);
   int NewThread(const std::string& name, TraceText* out);
   void NameThread(int tid, std::string_view name, int order, TraceText* out);
 

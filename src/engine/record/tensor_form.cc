@@ -10,18 +10,20 @@ void TensorForm::Render(const TraceEvent& e, TraceText* out) {
       AppendAll(&out->events, ",\"name\":\"", rank_, "\",\"dur\":0}\n");
       return;
     case TraceEvent::Kind::kAgreed:
-      for (const auto& r : e.tensors) End(r->name, "", e.at_us, out);
+      for (const auto& r : e.tensors) End(RowOf(*r), "", e.at_us, out);
       return;
     case TraceEvent::Kind::kBegan:
       for (const auto& r : e.tensors) {
-        Begin(r->name, e.operation, e.at_us, out);
-        Begin(r->name, e.name, e.at_us, out);
+        const std::string row = RowOf(*r);
+        Begin(row, e.operation, e.at_us, out);
+        Begin(row, e.name, e.at_us, out);
       }
       return;
     case TraceEvent::Kind::kEnded:
       for (const auto& r : e.tensors) {
-        End(r->name, "", e.at_us, out);
-        End(r->name, std::string("{\"dtype\":\"") + NameOf(r->dtype) + "\",\"shape\":\"" + ShapeJson(r->shape) + "\"}",
+        const std::string row = RowOf(*r);
+        End(row, "", e.at_us, out);
+        End(row, std::string("{\"dtype\":\"") + NameOf(r->dtype) + "\",\"shape\":\"" + ShapeJson(r->shape) + "\"}",
             e.at_us, out);
       }
       return;

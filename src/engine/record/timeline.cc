@@ -103,12 +103,15 @@ void Timeline::SetStop(bool stop) {
   piece_bytes_ = 0;
 }
 
-void Timeline::Submitted(const std::string& tensor, const char* operation) {
+void Timeline::Submitted(const std::string& name, int32_t process_set, const char* operation) {
   if (!active()) return;
-  Push({.kind = TraceEvent::Kind::kSubmitted, .at_us = NowUs(), .name = tensor, .operation = operation});
+  Push({.kind = TraceEvent::Kind::kSubmitted,
+        .at_us = NowUs(),
+        .name = RowOf(name, process_set),
+        .operation = operation});
 }
-void Timeline::Failed(const std::string& tensor) {
-  if (active()) Push({.kind = TraceEvent::Kind::kFailed, .at_us = NowUs(), .name = tensor});
+void Timeline::Failed(const std::string& name, int32_t process_set) {
+  if (active()) Push({.kind = TraceEvent::Kind::kFailed, .at_us = NowUs(), .name = RowOf(name, process_set)});
 }
 void Timeline::Agreed(const AgreedRequests& tensors) {
   if (active()) Push({.kind = TraceEvent::Kind::kAgreed, .at_us = NowUs(), .tensors = tensors});

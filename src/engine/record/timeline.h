@@ -59,9 +59,9 @@ class Timeline {
   // Where the times of the file begin. Of rank 0, while it is started.
   int64_t base_us() const { return base_us_; }
 
-  // All are cheap no-ops while inactive. `tensor` is the engine's name of the entry.
-  void Submitted(const std::string& tensor, const char* operation);
-  void Failed(const std::string& tensor);
+  // All are cheap no-ops while inactive. `name` is the engine's name of the entry.
+  void Submitted(const std::string& name, int32_t process_set, const char* operation);
+  void Failed(const std::string& name, int32_t process_set);
   void Agreed(const AgreedRequests& tensors);
   void Began(TraceEvent event);
   void Ended(const AgreedRequests& tensors, uint64_t seq, int64_t bytes);

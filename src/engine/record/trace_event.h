@@ -12,13 +12,19 @@ namespace hvd::engine {
 
 using AgreedRequests = std::vector<std::shared_ptr<const negotiation::Request>>;
 
+// The row of a tensor: process sets may have tensors of the same name.
+inline std::string RowOf(const std::string& tensor, int32_t process_set) {
+  return process_set == 0 ? tensor : tensor + " (process set " + std::to_string(process_set) + ")";
+}
+inline std::string RowOf(const negotiation::Request& tensor) { return RowOf(tensor.name, tensor.process_set); }
+
 struct TraceEvent {
   enum class Kind {
-    kSubmitted,  // name, operation: this rank has it
+    kSubmitted,  // name (the row), operation: this rank has it
     kAgreed,     // tensors: all ranks have them
     kBegan,      // tensors, operation, name (what the backend calls it), seq, row: their batch runs
     kEnded,      // tensors, seq, bytes: it has run
-    kFailed,     // name: it will not run
+    kFailed,     // name (the row): it will not run
     kMoment,     // name
   };
   Kind kind = Kind::kMoment;

@@ -251,7 +251,7 @@ void Executor::TraceStart(BatchRun& run) {
 void Executor::TraceEnd(BatchRun& run, bool launched) {
   if (launched && run.batch.phases != nullptr) {
     Followed followed{{}, std::move(run.batch.phases)};
-    for (const auto& r : run.agreed) followed.tensors.push_back(r->name);
+    for (const auto& r : run.agreed) followed.tensors.push_back(RowOf(*r));
     tools_.timeline->Follow(std::move(followed));
   }
   int64_t bytes = 0;

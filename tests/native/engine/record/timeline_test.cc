@@ -132,7 +132,7 @@ const char kPhase[] = ",\"name\":\"A\",\"dur\":250}";
 
 // Phase A of 250 us, in a trace that is being written.
 Followed Running(const std::shared_ptr<FakeClock>& clock, Timeline* timeline) {
-  timeline->Submitted("x", "ALLREDUCE");
+  timeline->Submitted("x", 0, "ALLREDUCE");
   return Batch(clock, {"x"});
 }
 void End(const std::shared_ptr<FakeClock>& clock) {

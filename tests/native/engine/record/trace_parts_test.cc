@@ -8,6 +8,7 @@
 
 #include "engine/record/clock_offset.h"
 #include "engine/record/rank_form.h"
+#include "engine/record/tensor_form.h"
 #include "engine/record/trace_file.h"
 #include "engine/record/trace_pieces.h"
 #include "native/harness/harness.h"
@@ -67,12 +68,13 @@ TraceEvent Event(TraceEvent::Kind kind, int64_t at_us, const std::string& name =
   return e;
 }
 
-AgreedRequests Requests(const std::vector<std::string>& names) {
+AgreedRequests Requests(const std::vector<std::string>& names, int32_t process_set = 0) {
   AgreedRequests all;
   for (const std::string& name : names) {
     auto request = std::make_shared<negotiation::Request>();
     request->name = name;
     request->shape = {4, 2};
+    request->process_set = process_set;
     all.push_back(request);
   }
   return all;
@@ -282,6 +284,26 @@ TEST(rank_form_shows_a_tensor_from_submission_to_its_batch) {
   EXPECT_EQ(CountOf("\"bytes/s\":320}", text.events), 1u);
   form.Look(51'000 + 101'000, false, &text);  // too soon
   EXPECT_EQ(CountOf("\"ph\":\"C\"", text.events), 2u);
+}
+
+// Each waits for the members of its own set.
+TEST(forms_keep_tensors_of_the_same_name_apart_by_process_set) {
+  TraceText of_rank, of_tensors;
+  RankForm form({}, &of_rank);
+  TensorForm tensors(0, 0);
+  TraceEvent e = Event(TraceEvent::Kind::kAgreed, 300);
+  e.tensors = Requests({"w"}, 2);
+  for (TraceForm* const each : std::initializer_list<TraceForm*>{&form, &tensors}) {
+    TraceText* const text = each == &form ? &of_rank : &of_tensors;
+    each->Render(Event(TraceEvent::Kind::kSubmitted, 100, RowOf("w", 0)), text);
+    each->Render(Event(TraceEvent::Kind::kSubmitted, 200, RowOf("w", 2)), text);
+    each->Render(e, text);
+    EXPECT_EQ(CountOf("\"name\":\"w\"", text->names), 1u);
+    EXPECT_EQ(CountOf("\"name\":\"w (process set 2)\"", text->names), 1u);
+  }
+  EXPECT_EQ(CountOf("\"ts\":200,\"dur\":100,\"name\":\"NEGOTIATE_ALLREDUCE\"", of_rank.events), 1u);
+  EXPECT_EQ(CountOf("\"dur\"", of_rank.events), 1u);
+  EXPECT_EQ(CountOf(",{\"ph\":\"E\",\"pid\":2,", of_tensors.events), 1u);
 }
 
 TEST(rank_form_says_what_waits_while_it_waits) {
