@@ -126,7 +126,7 @@ void Tracing::Take(negotiation::TracePiece& piece) {
   if (!root()) {
     const size_t unsent = tools_.connections->links().UnsentTo(tools_.connections->parent());
     if (unsent > kMostUnsent && piece.kind == negotiation::TracePiece::Kind::kEvents)
-      return tools_.timeline->pieces().Dropped(piece.events);
+      return tools_.timeline->pieces().Dropped(piece.rank, piece.events);
     return tools_.node->SendUp(piece);
   }
   if (piece.number != number_) return;  // of an earlier trace

@@ -199,13 +199,14 @@ void RankForm::Count(int64_t now_us, TraceText* out) {
   counted_us_ = now_us;
 }
 
-void RankForm::Lack(uint64_t n, int64_t now_us, TraceText* out) {
-  Moment(kBatches, now_us, 'p', std::to_string(n) + " events dropped", out);
+void RankForm::Lack(int rank, uint64_t n, int64_t now_us, TraceText* out) {
+  AppendAll(&out->events, ",{\"ph\":\"i\",\"pid\":", rank, ",\"tid\":", kBatches, ",\"ts\":", InTrace(now_us),
+            ",\"s\":\"p\",\"name\":\"", n, " events dropped\"}\n");
+  ++out->n_events;
 }
 
 void RankForm::Open(const char* phase, int tid, int64_t at_us, TraceText* out) {
-  AppendAll(&out->events, ",{\"ph\":\"", phase, "\",\"pid\":", of_.rank, ",\"tid\":", tid,
-            ",\"ts\":", at_us - offset_us_ - of_.base_us);
+  AppendAll(&out->events, ",{\"ph\":\"", phase, "\",\"pid\":", of_.rank, ",\"tid\":", tid, ",\"ts\":", InTrace(at_us));
   ++out->n_events;
 }
 

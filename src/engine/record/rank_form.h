@@ -28,7 +28,7 @@ class RankForm final : public TraceForm {
   void Render(const TraceEvent& event, TraceText* out) override;
   void Render(const DeviceRows::Shown& phase, TraceText* out) override;
   void Look(int64_t now_us, bool last, TraceText* out) override;
-  void Lack(uint64_t n, int64_t now_us, TraceText* out) override;
+  void Lack(int rank, uint64_t n, int64_t now_us, TraceText* out) override;
   void SetClock(int64_t offset_us, int64_t error_us, TraceText* out) override;
 
  private:
@@ -56,6 +56,7 @@ class RankForm final : public TraceForm {
   void Waited(Row& row, int64_t until_us, TraceText* out);
   void ReportLong(int64_t now_us, TraceText* out);
   void Count(int64_t now_us, TraceText* out);
+  int64_t InTrace(int64_t at_us) const { return at_us - offset_us_ - of_.base_us; }
   // Phase, place and time; the rest and the end are the caller's.
   void Open(const char* phase, int tid, int64_t at_us, TraceText* out);
   void Slice(int tid, int64_t from_us, int64_t to_us, TraceText* out);

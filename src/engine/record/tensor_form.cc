@@ -53,7 +53,7 @@ void TensorForm::Render(const DeviceRows::Shown& shown, TraceText* out) {
   AppendAll(&out->events, ",\"dur\":", end_us - begin_us, "}\n");
 }
 
-void TensorForm::Lack(uint64_t n, int64_t now_us, TraceText* out) {
+void TensorForm::Lack(int, uint64_t n, int64_t now_us, TraceText* out) {
   Open('i', "", 0, now_us, out);
   AppendAll(&out->events, ",\"name\":\"", n, " events dropped\",\"s\":\"g\"}\n");
 }

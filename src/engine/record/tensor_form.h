@@ -15,7 +15,7 @@ class TensorForm final : public TraceForm {
   TensorForm(int rank, int64_t start_us) : rank_(rank), start_us_(start_us) {}
   void Render(const TraceEvent& event, TraceText* out) override;
   void Render(const DeviceRows::Shown& phase, TraceText* out) override;
-  void Lack(uint64_t n, int64_t now_us, TraceText* out) override;
+  void Lack(int rank, uint64_t n, int64_t now_us, TraceText* out) override;
 
  private:
   // The beginning of an event of a tensor; "": of the job.

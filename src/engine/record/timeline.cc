@@ -134,7 +134,7 @@ void Timeline::Push(TraceEvent event) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stop_) return;  // it ended meanwhile
     if (work_.events.size() >= kMostEvents) {
-      ++work_.dropped;
+      ++work_.dropped[plan_.rank];
       return;
     }
     work_.events.push_back(std::move(event));
@@ -154,7 +154,7 @@ void Timeline::Write(negotiation::TracePiece piece) {
     std::lock_guard<std::mutex> lock(mutex_);
     if (stop_) return;
     if (piece_bytes_ + piece.text.size() > kMostPieceBytes) {
-      work_.dropped += piece.events;
+      work_.dropped[piece.rank] += piece.events;
       return;
     }
     piece_bytes_ += piece.text.size();
@@ -242,7 +242,8 @@ void Timeline::Render(Work* work, bool last, TraceText* out) {
   }
   const int64_t now_us = NowUs();
   if (clock_known_) form_->Look(now_us, last, out);
-  if (const uint64_t lack = work->dropped + pieces_.TakeDropped(); lack > 0) form_->Lack(lack, now_us, out);
+  for (const auto& [rank, n] : pieces_.TakeDropped()) work->dropped[rank] += n;
+  for (const auto& [rank, n] : work->dropped) form_->Lack(rank, n, now_us, out);
 }
 
 void Timeline::RenderEnded(TraceText* out) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -85,7 +86,7 @@ class Timeline {
     std::vector<Followed> followed;
     std::vector<negotiation::TracePiece> pieces;
     std::optional<std::pair<double, double>> clock;
-    uint64_t dropped = 0;
+    std::map<int, uint64_t> dropped;  // by rank
   };
   void Push(TraceEvent event);
   void WriterLoop();

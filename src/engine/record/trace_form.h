@@ -21,8 +21,8 @@ class TraceForm {
   virtual void Render(const DeviceRows::Shown& phase, TraceText* out) = 0;
   // Now and then, and when the trace ends.
   virtual void Look(int64_t now_us, bool last, TraceText* out) { (void)now_us, (void)last, (void)out; }
-  // n events are missing.
-  virtual void Lack(uint64_t n, int64_t now_us, TraceText* out) = 0;
+  // n events of a rank are missing: this one, or one whose text goes through this one.
+  virtual void Lack(int rank, uint64_t n, int64_t now_us, TraceText* out) = 0;
   // The clock of the events minus that of the trace. error_us < 0: it is not known.
   virtual void SetClock(int64_t offset_us, int64_t error_us, TraceText* out) {
     (void)offset_us, (void)error_us, (void)out;

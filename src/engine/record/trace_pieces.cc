@@ -26,7 +26,7 @@ void TracePieces::Begin(int rank, uint32_t number) {
   number_ = number;
   queue_.clear();
   bytes_ = 0;
-  dropped_ = 0;
+  dropped_.clear();
 }
 
 void TracePieces::Queue(Kind kind, uint32_t events, std::string text) {
@@ -45,7 +45,7 @@ void TracePieces::Add(const TraceText& text) {
       const auto lines = static_cast<uint32_t>(std::count(piece.begin(), piece.end(), '\n'));
       const uint32_t events = kind == Kind::kEvents ? lines : 0;
       if (piece.size() > negotiation::kMostTraceBytes || bytes_ + piece.size() > most) {
-        dropped_ += events;
+        if (events > 0) dropped_[rank_] += events;
       } else {
         Queue(kind, events, std::move(piece));
       }
@@ -72,14 +72,14 @@ bool TracePieces::empty() const {
   return queue_.empty();
 }
 
-uint64_t TracePieces::TakeDropped() {
+std::map<int, uint64_t> TracePieces::TakeDropped() {
   std::lock_guard<std::mutex> lock(mutex_);
-  return std::exchange(dropped_, 0);
+  return std::exchange(dropped_, {});
 }
 
-void TracePieces::Dropped(uint64_t events) {
+void TracePieces::Dropped(int rank, uint64_t events) {
   std::lock_guard<std::mutex> lock(mutex_);
-  dropped_ += events;
+  dropped_[rank] += events;
 }
 
 }  // namespace hvd::engine

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <mutex>
 
 #include "engine/record/trace_event.h"
@@ -24,10 +25,10 @@ class TracePieces {
   // The oldest. False: there is none.
   bool Take(negotiation::TracePiece* out);
   bool empty() const;
-  // Events that have been left out since the last call.
-  uint64_t TakeDropped();
+  // Events that have been left out since the last call, by rank.
+  std::map<int, uint64_t> TakeDropped();
   // Of another rank, on the way through this one.
-  void Dropped(uint64_t events);
+  void Dropped(int rank, uint64_t events);
 
  private:
   void Queue(negotiation::TracePiece::Kind kind, uint32_t events, std::string text);
@@ -37,7 +38,7 @@ class TracePieces {
   uint32_t number_ = 0;
   std::deque<negotiation::TracePiece> queue_;
   size_t bytes_ = 0;
-  uint64_t dropped_ = 0;
+  std::map<int, uint64_t> dropped_;
 };
 
 }  // namespace hvd::engine

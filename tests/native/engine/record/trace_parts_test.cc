@@ -134,7 +134,7 @@ TEST(trace_pieces_hold_whole_lines_and_come_in_order) {
   EXPECT(all == text.events);
   EXPECT_EQ(events, 3000u);
   EXPECT(piece.kind == Kind::kEnd && pieces.empty());
-  EXPECT_EQ(pieces.TakeDropped(), 0u);
+  EXPECT(pieces.TakeDropped().empty());
 }
 
 TEST(trace_pieces_are_bounded_and_count_what_they_leave_out) {
@@ -144,13 +144,16 @@ TEST(trace_pieces_are_bounded_and_count_what_they_leave_out) {
   for (int i = 0; i < 1000; ++i) text.events += ",{\"long\":\"" + std::string(1000, 'x') + "\"}\n";
   uint64_t added = 0, taken = 0;
   for (; added < 20'000; added += 1000) pieces.Add(text);
-  const uint64_t dropped = pieces.TakeDropped();
+  pieces.Dropped(7, 5);  // of another rank
+  const auto lacks = pieces.TakeDropped();
+  EXPECT(lacks.size() == 2 && lacks.at(7) == 5);
+  const uint64_t dropped = lacks.at(1);
   EXPECT(dropped > 0);
-  EXPECT_EQ(pieces.TakeDropped(), 0u);
+  EXPECT(pieces.TakeDropped().empty());
   text.events = ",{\"long\":\"" + std::string(negotiation::kMostTraceBytes, 'x') + "\"}\n";
   text.names = ",{\"name\":1}\n";  // there is room for names yet
   pieces.Add(text);
-  EXPECT_EQ(pieces.TakeDropped(), 1u);
+  EXPECT_EQ(pieces.TakeDropped().at(1), 1u);
   size_t bytes = 0;
   bool named = false;
   for (negotiation::TracePiece piece; pieces.Take(&piece);) {
@@ -315,8 +318,12 @@ TEST(rank_form_says_what_waits_while_it_waits) {
   EXPECT_EQ(CountOf("NEGOTIATE_ALLREDUCE", text.events), 0u);
   form.Look(5'000'000, true, &text);  // and when the trace ends, how long it had waited
   EXPECT_EQ(CountOf("\"dur\":4999900,\"name\":\"NEGOTIATE_ALLREDUCE\"", text.events), 1u);
-  form.Lack(17, 5'000'000, &text);
-  EXPECT_EQ(CountOf("17 events dropped", text.events), 1u);
+  form.Lack(0, 17, 5'000'000, &text);
+  form.Lack(3, 18, 5'000'000, &text);  // of a rank whose text came through this one
+  for (const char* lack : {"\"pid\":0,\"tid\":1,\"ts\":5000000,\"s\":\"p\",\"name\":\"17 events dropped\"}",
+                           "\"pid\":3,\"tid\":1,\"ts\":5000000,\"s\":\"p\",\"name\":\"18 events dropped\"}"}) {
+    EXPECT_EQ(CountOf(lack, text.events), 1u);
+  }
 }
 
 TEST(rank_form_lets_unnamed_operations_share_threads) {
