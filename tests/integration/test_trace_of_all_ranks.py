@@ -59,6 +59,20 @@ def test_a_part_of_a_job_is_traced(tmp_path: Path) -> None:
     assert shown == [[3 * 3 * TENSORS, 3 * 4 * TENSORS]], str(ended)
 
 
+def test_a_rank_that_is_stopped_meanwhile_does_not_mix_two_traces(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.json", tmp_path / "2.json"
+    variables = {"HOROVOD_TIMELINE": "DYNAMIC", "TRACES": f"{first}:{second}"}
+    ended = run(horovodrun(2, WORKER, "paused"), variables)
+    assert ended.code == 0, str(ended)
+    assert "has no part in the timeline" not in str(ended)
+    trace = Trace(second)
+    for i in range(TENSORS):
+        ends = [trace.ends(rank, f"allreduce.w{i}", "ALLREDUCE") for rank in range(2)]
+        assert [len(times) for times in ends] == [4, 4], ends
+        # By the clock of the second trace.
+        assert all(abs(one - other) < 1_000_000 for one, other in zip(*ends)), ends
+
+
 def test_it_is_json_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     ended = run(horovodrun(3, WORKER, "watched"), {"HOROVOD_TIMELINE": str(path)})

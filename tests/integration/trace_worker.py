@@ -53,6 +53,27 @@ def dynamic() -> None:
     report("dynamic", shown=shown)
 
 
+def paused() -> None:
+    """Rank 1 is stopped while one trace ends and the next one begins."""
+    first, second = os.environ["TRACES"].split(":")
+    pids = hvd.allgather(np.array([os.getpid()]))
+    hvd.start_timeline(first)
+    hvd.barrier()
+    time.sleep(0.2)
+    steps(3)
+    if hvd.rank() == 0:
+        os.kill(int(pids[1]), signal.SIGSTOP)
+        hvd.stop_timeline()
+        hvd.start_timeline(second)
+        os.kill(int(pids[1]), signal.SIGCONT)
+    hvd.barrier()
+    time.sleep(0.2)
+    steps(4)
+    hvd.barrier()
+    hvd.stop_timeline()
+    hvd.shutdown()
+
+
 def watched() -> None:
     """Rank 0 reads the trace again and again while all ranks write to it."""
     looks = whole = 0
@@ -97,4 +118,5 @@ def again() -> None:
 
 if __name__ == "__main__":
     hvd.init()
-    {"plain": plain, "dynamic": dynamic, "watched": watched, "killed": killed, "again": again}[sys.argv[1]]()
+    modes = (plain, dynamic, paused, watched, killed, again)
+    {mode.__name__: mode for mode in modes}[sys.argv[1]]()

@@ -103,6 +103,7 @@ void Tracing::Obey(const negotiation::TraceOrder& order, double now) {
   if (!order.on) return;
   number_ = order.number;
   AwaitThoseBelow();
+  tools_.timeline->BeginStop();  // of a trace whose end this rank learns of only now
   Timeline::Plan part = job_.part;
   part.number = order.number;
   part.mark_cycles = order.mark_cycles;
