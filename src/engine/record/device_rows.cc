@@ -2,7 +2,14 @@
 
 #include <algorithm>
 
+#include "engine/record/trace_event.h"
+
 namespace hvd::engine {
+
+void DeviceRows::Add(Followed batch) {
+  if (std::erase_if(batch.tensors, IsUnnamed) > 0) batch.tensors.push_back("unnamed");
+  waiting_.push_back(std::move(batch));
+}
 
 // The clocks are compared when what is shown has been: see Clock (backend/cuda/clock.h).
 std::vector<DeviceRows::Shown> DeviceRows::TakeEnded() {

@@ -29,7 +29,8 @@ class DeviceRows {
 
   // What began before that, as MonotonicS counts, is not shown.
   explicit DeviceRows(double from_s = 0) : from_s_(from_s) {}
-  void Add(Followed batch) { waiting_.push_back(std::move(batch)); }
+  // Tensors without a name share their rows.
+  void Add(Followed batch);
   bool empty() const { return waiting_.empty(); }
   // Asks the devices, and takes out what has ended. Takes milliseconds at most.
   std::vector<Shown> TakeEnded();

@@ -226,7 +226,7 @@ RankForm::Row& RankForm::Find(const std::string& name, TraceText* out) {
   const auto [it, is_new] = rows_.try_emplace(name);
   Row& row = it->second;
   if (!is_new) return row;
-  if (name.find(".noname.") == std::string::npos) {
+  if (!IsUnnamed(name)) {
     row.tid = NewThread(name, out);
     return row;
   }

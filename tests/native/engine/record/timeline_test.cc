@@ -71,6 +71,16 @@ TEST(device_rows_hold_one_thing_at_a_time) {
   EXPECT_EQ(Text(rows.TakeEnded()), "x row 2 (GPU stream 1): A 4 to 7; x row 2: A 7 to 7; ");
 }
 
+TEST(device_rows_are_shared_by_tensors_without_a_name) {
+  const auto clock = std::make_shared<FakeClock>();
+  DeviceRows rows;
+  rows.Add(Batch(clock, {"allreduce.noname.1", "x", "allreduce.noname.2"}));
+  rows.Add(Batch(clock, {"allreduce.noname.3"}));
+  for (size_t i = 0; i < 4; ++i) clock->Come(i, static_cast<double>(i) + 1);
+  EXPECT_EQ(Text(rows.TakeEnded()),
+            "x row 2 (GPU stream 1): A 1 to 2; unnamed row 2 (GPU stream 1): A 1 to 2; unnamed row 2: A 3 to 4; ");
+}
+
 TEST(device_rows_ask_again_while_the_clock_cannot_be_compared) {
   const auto clock = std::make_shared<FakeClock>();
   DeviceRows rows;
