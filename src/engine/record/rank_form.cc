@@ -19,7 +19,8 @@ int TidOf(const std::string& name) {
 
 }  // namespace
 
-RankForm::RankForm(Of of, TraceText* out) : of_(std::move(of)), counted_us_(of_.start_us), looked_us_(of_.start_us) {
+RankForm::RankForm(Of of, TraceText* out)
+    : of_(std::move(of)), bytes_from_us_(of_.start_us), counted_us_(of_.start_us), looked_us_(of_.start_us) {
   std::string& names = out->names;
   AppendAll(&names, ",{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":", of_.rank, ",\"args\":{\"name\":");
   AppendQuoted("rank " + std::to_string(of_.rank) + (of_.host.empty() ? "" : " (" + of_.host + ")"), &names);
@@ -109,6 +110,7 @@ void RankForm::Ended(const TraceEvent& e, TraceText* out) {
   if (found == runs_.end()) return;
   const Run run = std::move(found->second);
   runs_.erase(found);
+  if (bytes_ == 0 && !rate_said_) bytes_from_us_ = std::max(bytes_from_us_, run.began_us);  // after a rest
   bytes_ += e.bytes;
   Slice(run.on_device_track ? kDeviceBatches : kBatches, run.began_us, e.at_us, out);
   AppendAll(&out->events, ",\"name\":");
@@ -183,20 +185,26 @@ void RankForm::ReportLong(int64_t now_us, TraceText* out) {
 }
 
 void RankForm::Count(int64_t now_us, TraceText* out) {
-  const int64_t rate = bytes_ * 1'000'000 / std::max<int64_t>(now_us - counted_us_, 1);
-  if (rate != 0 || rate_said_) {
-    Open("C", 0, now_us, out);
-    AppendAll(&out->events, ",\"name\":\"bytes/s\",\"args\":{\"bytes/s\":", rate, "}}\n");
-    rate_said_ = rate != 0;
-  }
+  if (bytes_ != 0 || runs_.empty()) CountBytes(now_us, out);  // those of a batch come when it has ended
   // The most since the last time: between steps there are none.
   if (std::exchange(said_in_flight_, most_in_flight_) != most_in_flight_) {
     Open("C", 0, now_us, out);
     AppendAll(&out->events, ",\"name\":\"tensors in flight\",\"args\":{\"tensors\":", most_in_flight_, "}}\n");
   }
   most_in_flight_ = in_flight_;
-  bytes_ = 0;
   counted_us_ = now_us;
+}
+
+// A viewer draws a number from its time to that of the next one, so it stands where its period began.
+void RankForm::CountBytes(int64_t now_us, TraceText* out) {
+  const int64_t rate = bytes_ * 1'000'000 / std::max<int64_t>(now_us - bytes_from_us_, 1);
+  if (rate != 0 || rate_said_) {
+    Open("C", 0, bytes_from_us_, out);
+    AppendAll(&out->events, ",\"name\":\"bytes/s\",\"args\":{\"bytes/s\":", rate, "}}\n");
+    rate_said_ = rate != 0;
+  }
+  bytes_ = 0;
+  bytes_from_us_ = now_us;
 }
 
 void RankForm::Lack(int rank, uint64_t n, int64_t now_us, TraceText* out) {

@@ -56,6 +56,7 @@ class RankForm final : public TraceForm {
   void Waited(Row& row, int64_t until_us, TraceText* out);
   void ReportLong(int64_t now_us, TraceText* out);
   void Count(int64_t now_us, TraceText* out);
+  void CountBytes(int64_t now_us, TraceText* out);
   int64_t InTrace(int64_t at_us) const { return at_us - offset_us_ - of_.base_us; }
   // Phase, place and time; the rest and the end are the caller's.
   void Open(const char* phase, int tid, int64_t at_us, TraceText* out);
@@ -78,8 +79,9 @@ class RankForm final : public TraceForm {
   std::map<uint64_t, Run> runs_;
   uint64_t flows_ = 0;
   // Of the counters.
-  int64_t bytes_ = 0, counted_us_ = 0, in_flight_ = 0, most_in_flight_ = 0, said_in_flight_ = 0, looked_us_ = 0;
-  bool rate_said_ = false;  // and it was not zero
+  int64_t bytes_ = 0, bytes_from_us_ = 0;  // since then
+  bool rate_said_ = false;                 // and it was not zero
+  int64_t counted_us_ = 0, in_flight_ = 0, most_in_flight_ = 0, said_in_flight_ = 0, looked_us_ = 0;
 };
 
 }  // namespace hvd::engine

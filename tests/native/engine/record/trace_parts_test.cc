@@ -284,7 +284,7 @@ TEST(rank_form_shows_a_tensor_from_submission_to_its_batch) {
   EXPECT_EQ(CountOf("\n", text.events), size_t{text.n_events});
   text.clear();
   form.Look(51'000 + 100'000, false, &text);
-  EXPECT_EQ(CountOf("\"bytes/s\":320}", text.events), 1u);
+  EXPECT_EQ(CountOf("\"ts\":350,\"name\":\"bytes/s\",\"args\":{\"bytes/s\":321}", text.events), 1u);
   form.Look(51'000 + 101'000, false, &text);  // too soon
   EXPECT_EQ(CountOf("\"ph\":\"C\"", text.events), 2u);
 }
@@ -324,6 +324,37 @@ TEST(rank_form_says_what_waits_while_it_waits) {
                            "\"pid\":3,\"tid\":1,\"ts\":5000000,\"s\":\"p\",\"name\":\"18 events dropped\"}"}) {
     EXPECT_EQ(CountOf(lack, text.events), 1u);
   }
+}
+
+TEST(rank_form_counts_bytes_over_the_time_in_which_they_were_moved) {
+  TraceText text;
+  RankForm form({}, &text);
+  const auto batch = [&](int64_t from_us, int64_t to_us) {
+    form.Render(Event(TraceEvent::Kind::kBegan, from_us), &text);
+    TraceEvent e = Event(TraceEvent::Kind::kEnded, to_us);
+    e.bytes = 1000;
+    form.Render(e, &text);
+  };
+  const auto said = [&](int64_t at_us, int rate) {
+    return CountOf(
+        "\"ts\":" + std::to_string(at_us) + ",\"name\":\"bytes/s\",\"args\":{\"bytes/s\":" + std::to_string(rate) + "}",
+        text.events);
+  };
+  form.Look(1'000'000, false, &text);
+  batch(1'900'000, 1'950'000);  // nobody has looked meanwhile
+  form.Look(2'000'000, false, &text);
+  EXPECT_EQ(said(1'900'000, 10'000), 1u);
+  form.Look(2'100'000, false, &text);
+  EXPECT_EQ(said(2'000'000, 0), 1u);
+  // A batch that runs for long.
+  form.Render(Event(TraceEvent::Kind::kBegan, 3'000'000), &text);
+  for (int64_t at_us = 3'100'000; at_us < 5'000'000; at_us += 100'000) form.Look(at_us, false, &text);
+  TraceEvent e = Event(TraceEvent::Kind::kEnded, 5'000'000);
+  e.bytes = 1000;
+  form.Render(e, &text);
+  form.Look(5'000'000, false, &text);
+  EXPECT_EQ(said(3'000'000, 500), 1u);
+  EXPECT_EQ(CountOf("bytes/s\",", text.events), 3u);
 }
 
 TEST(rank_form_lets_unnamed_operations_share_threads) {
