@@ -152,7 +152,8 @@ typedef struct hvd_config {
   const char* nvtx_library; /* the profiler's, as NVTX_INJECTION64_PATH names it; NULL or "" = no NVTX ranges */
   uint64_t* counters; /* HVD_COUNTER_WORDS words, zeros at first, aligned to 8 bytes, which live as long as the process;
                          NULL: the core's own */
-  int32_t timeline_continues; /* 1: the file of timeline_path is that of an earlier epoch of the job */
+  int32_t timeline_continues; /* 1: the file of timeline_path is that of an earlier epoch of the job, if it names it */
+  const char* timeline_job;   /* what names the job in the file: letters and digits, 32 at most; NULL or "": nothing */
   const char* hostname;
   /* settings, from the one table (python/horovod/_core/settings/table.py) */
   int64_t fusion_threshold_bytes;

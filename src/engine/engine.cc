@@ -51,6 +51,7 @@ Timeline::Plan TracePlanFrom(const hvd_config& c) {
   plan.most_bytes = plan.all_ranks ? int64_t{c.timeline_max_mb} << 20 : 0;
   plan.rank = c.rank;
   plan.host = c.hostname != nullptr ? c.hostname : "";
+  plan.job = c.timeline_job != nullptr ? c.timeline_job : "";
   plan.epoch = c.epoch >> 20;  // the launcher's; below it are starts of the program
   plan.other_hosts =
       std::any_of(c.host_of_rank, c.host_of_rank + c.size, [&](int h) { return h != c.host_of_rank[0]; });

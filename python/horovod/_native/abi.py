@@ -96,14 +96,15 @@ class HvdConfig(ctypes.Structure):
         ("local_size", c_int32), ("cross_rank", c_int32), ("cross_size", c_int32), ("epoch", c_uint64),
         ("host_of_rank", POINTER(c_int32)), ("peers", POINTER(HvdPeer)), ("n_peers", c_int32), ("memory_fd", c_int32),
         ("doorbell_fd", c_int32), ("wish_fd", c_int32), ("nvtx_library", c_char_p), ("counters", POINTER(c_uint64)),
-        ("timeline_continues", c_int32), ("hostname", c_char_p), ("fusion_threshold_bytes", c_int64),
-        ("cycle_time_ms", c_double), ("cache_capacity", c_int32), ("disable_group_fusion", c_int32),
-        ("hierarchical_allreduce", c_int32), ("hierarchical_allgather", c_int32), ("torus_allreduce", c_int32),
-        ("deterministic", c_int32), ("stall_check_disable", c_int32), ("stall_warning_s", c_double),
-        ("stall_shutdown_s", c_double), ("collective_timeout_s", c_double), ("link_timeout_s", c_double),
-        ("spin_us", c_double), ("store_mode", c_int32), ("thread_affinity", c_int32), ("log_level", c_int32),
-        ("log_hide_time", c_int32), ("timeline_path", c_char_p), ("timeline_mark_cycles", c_int32),
-        ("timeline_ranks", c_int32), ("timeline_max_mb", c_int32), ("resident_bytes", c_int64),
+        ("timeline_continues", c_int32), ("timeline_job", c_char_p), ("hostname", c_char_p),
+        ("fusion_threshold_bytes", c_int64), ("cycle_time_ms", c_double), ("cache_capacity", c_int32),
+        ("disable_group_fusion", c_int32), ("hierarchical_allreduce", c_int32), ("hierarchical_allgather", c_int32),
+        ("torus_allreduce", c_int32), ("deterministic", c_int32), ("stall_check_disable", c_int32),
+        ("stall_warning_s", c_double), ("stall_shutdown_s", c_double), ("collective_timeout_s", c_double),
+        ("link_timeout_s", c_double), ("spin_us", c_double), ("store_mode", c_int32), ("thread_affinity", c_int32),
+        ("log_level", c_int32), ("log_hide_time", c_int32), ("timeline_path", c_char_p),
+        ("timeline_mark_cycles", c_int32), ("timeline_ranks", c_int32), ("timeline_max_mb", c_int32),
+        ("resident_bytes", c_int64),
     ]
 
 # hvd_mpi_style

@@ -62,7 +62,7 @@ Status Timeline::Start(const Plan& plan) {
     return Status(Code::kInvalidArgument, "a timeline is being written already; call stop_timeline() first.");
   if (writer_.joinable()) writer_.join();  // it has been stopped
   if (!plan.path.empty()) {
-    const TraceFile::Plan file{plan.path, plan.all_ranks ? "" : "horovod", plan.most_bytes, plan.continues};
+    const TraceFile::Plan file{plan.path, plan.all_ranks ? "" : "horovod", plan.most_bytes, plan.continues, plan.job};
     HVD_TRY(file_.Open(file));
   }
   Prepare(plan);

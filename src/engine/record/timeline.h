@@ -32,6 +32,7 @@ class Timeline {
     bool all_ranks = false;  // a process for each rank
     bool mark_cycles = false;
     bool continues = false;  // the file of an earlier epoch
+    std::string job;         // that it must be of
     int64_t most_bytes = 0;  // of the file; 0: no bound
     int rank = 0;
     std::string host;

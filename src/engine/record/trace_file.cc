@@ -29,8 +29,10 @@ int64_t Micros() {
 
 }  // namespace
 
+std::string TraceFile::Job() const { return plan_.job.empty() ? "" : "\"job\":\"" + plan_.job + "\","; }
+
 std::string TraceFile::Head() const {
-  const std::string start = kStart + std::to_string(start_of_day_us_) + "}}";
+  const std::string start = Job() + kStart + std::to_string(start_of_day_us_) + "}}";
   if (plan_.first_name.empty())
     return "[\n{\"name\":\"horovod_trace\",\"ph\":\"M\",\"pid\":0,\"args\":{" + start + "\n";
   return "[\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"" + plan_.first_name + "\"," +
@@ -63,6 +65,7 @@ bool TraceFile::Continue() {
   if (pread(file_.get(), head, kHeadBytes, 0) <= 0) return false;
   const char* const start = std::strstr(head, kStart);
   if (start == nullptr || head[0] != '[') return false;
+  if (std::strstr(head, Job().c_str()) == nullptr) return false;  // another job's
   int64_t began_us = 0;
   std::from_chars(start + sizeof kStart - 1, head + kHeadBytes, began_us);
   if (began_us <= 0) return false;

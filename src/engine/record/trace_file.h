@@ -21,6 +21,7 @@ class TraceFile {
     std::string first_name = {};  // of the process 0 of the trace; empty: its rank names it
     int64_t most_bytes = 0;       // 0: it may grow without a bound
     bool continues = false;       // what an earlier epoch of the job has written there
+    std::string job = {};         // its name, in the head of the file
   };
   Status Open(const Plan& plan);
   void Close() { file_.Reset(); }
@@ -40,6 +41,7 @@ class TraceFile {
   bool FindEnd(off_t size);
   void Rotate();
   bool WriteAt(off_t at, const std::string& text);
+  std::string Job() const;
   std::string Head() const;
 
   Plan plan_;

@@ -35,9 +35,9 @@ hvd_status hvd_init(const hvd_config* c) {
     n += snprintf(text + n, sizeof text - n, "| %d %d %d %d %d %d %lld %d..%d", p->rank, p->memory_fd, p->doorbell_fd,
                   p->liveness_fd, p->control_fd, p->data_fd, (long long)p->pid, p->key[0], p->key[15]);
   }
-  n += snprintf(text + n, sizeof text - n, "| %d %d %d %s %llu %d %s %lld %g %d %d %d %d %d %d %d %g %g %g %g %g %d %d %d %d %s %d %d %d %lld",
+  n += snprintf(text + n, sizeof text - n, "| %d %d %d %s %llu %d %s %s %lld %g %d %d %d %d %d %d %d %g %g %g %g %g %d %d %d %d %s %d %d %d %lld",
                 c->memory_fd, c->doorbell_fd, c->wish_fd, c->nvtx_library,
-                (unsigned long long)c->counters[HVD_COUNTER_PID], c->timeline_continues, c->hostname, (long long)c->fusion_threshold_bytes,
+                (unsigned long long)c->counters[HVD_COUNTER_PID], c->timeline_continues, c->timeline_job, c->hostname, (long long)c->fusion_threshold_bytes,
                 c->cycle_time_ms, c->cache_capacity, c->disable_group_fusion, c->hierarchical_allreduce,
                 c->hierarchical_allgather, c->torus_allreduce, c->deterministic, c->stall_check_disable,
                 c->stall_warning_s, c->stall_shutdown_s, c->collective_timeout_s, c->link_timeout_s, c->spin_us,

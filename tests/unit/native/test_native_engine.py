@@ -72,6 +72,7 @@ def config_fields(**changes: Any) -> dict[str, Any]:
         "hostname": "node7",
         "nvtx_library": "/profiler.so",
         "timeline_path": "/t",
+        "timeline_job": "5ob",
         "counters": (ctypes.c_uint64 * 2)(0, 4711),
         **changes,
     }
@@ -104,7 +105,7 @@ def test_the_whole_configuration_arrives(engine: Engine[Any, Any]) -> None:
     peers = f"| 1 2 3 4 5 6 {1 << 33} 100..115" * 2
     others = " ".join(map(str, list({**fields, "counters": 4711}.values())[7:]))
     assert engine.describe() == f"10 3 12 13 14 15 {2**63 + 1}|0 1 2 {peers}| {others}"
-    assert others.startswith("17 18 19 /profiler.so 4711 22 node7 ")
+    assert others.startswith("17 18 19 /profiler.so 4711 22 5ob node7 ")
 
 
 def test_an_mpi_library_arrives_or_why_there_is_none(engine: Engine[Any, Any]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+import hashlib
 import logging
 import os
 import re
@@ -34,6 +35,7 @@ from horovod._net import failures
 from horovod._net.bootstrap import Ways, bootstrap
 from horovod._net.clusters import lone
 from horovod._net.clusters.launchers import mpi_family
+from horovod._net.clusters.placement import Placement
 from horovod._net.clusters.promises import refuse_other_job
 from horovod._net.connections import Connections
 from horovod._net.handshake.frames import tcp_options
@@ -45,8 +47,8 @@ log = logging.getLogger("horovod")
 # The engine's names begin with the operation, which its messages tell already.
 _ENGINE_NAME: Final = re.compile(rf"\b({'|'.join(OP_NAMES)}) '\1\.")
 
-# Files of traces that this process has been given.
-_traces_begun: Final[set[str]] = set()
+# Files of traces that this process has been given, and the jobs that they name.
+_traces_begun: Final[dict[str, str]] = {}
 
 
 def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynamic: bool) -> session.Session:
@@ -86,7 +88,9 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         # Where a profiler that starts programs says how it receives NVTX ranges.
         fields["nvtx_library"] = "" if settings.disable_nvtx_ranges else os.environ.get("NVTX_INJECTION64_PATH", "")
         # An elastic job has one trace, and so has a program that initialises again.
-        fields["timeline_continues"] = int(epoch > 0 or fields["timeline_path"] in _traces_begun)
+        trace = fields["timeline_path"]
+        fields["timeline_continues"] = int(epoch > 0 or trace in _traces_begun)
+        fields["timeline_job"] = _traces_begun.get(trace) or _job_of_trace(place)
         connections = bootstrap(
             place,
             epoch=epoch,
@@ -119,8 +123,13 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         if isinstance(error, failures.NetError):
             raise _translated(error) from None  # it says the same, in words that a user can catch
         raise
-    _traces_begun.add(fields["timeline_path"])
+    _traces_begun[trace] = fields["timeline_job"]
     return _session(engine, connections, settings, dynamic)
+
+
+def _job_of_trace(place: Placement) -> str:
+    """What names the job in its trace."""
+    return hashlib.sha256(f"trace/{membership.job() or place.job_key}".encode()).hexdigest()[:16]
 
 
 @functools.lru_cache(maxsize=1)  # once in a process that leaves and joins again

@@ -106,10 +106,15 @@ def placed(placement: Placement) -> Placement:
         cross_size=seat.cross_size,
         address=seat.address or placement.address,
         # One for the whole life of the job, on however many hosts it is.
-        job_key=f"elastic/{os.environ.get(_JOB_VARIABLE, '')}",
+        job_key=f"elastic/{job()}",
         launcher_ranks=seat.workers,
         keeps_local_rank=True,
     )
+
+
+def job() -> str:
+    """What names an elastic job for its whole life, on all hosts; empty where the job is not elastic."""
+    return "" if _member is None else os.environ.get(_JOB_VARIABLE, "")
 
 
 def epoch() -> Optional[int]:

@@ -218,6 +218,23 @@ TEST(trace_file_goes_on_where_an_earlier_epoch_ended) {
   EXPECT_EQ(CountOf("start_time_since_epoch_in_micros", text), 1u);
 }
 
+// Rank 0 may come to a host that has a file of an earlier job.
+TEST(trace_file_of_another_job_is_replaced) {
+  const Folder folder;
+  const auto write = [&](const std::string& job, const std::string& event) {
+    TraceFile file;
+    EXPECT_OK(file.Open({.path = folder.trace(), .continues = true, .job = job}));
+    file.Append("", ",{\"event\":" + event + "}\n");
+    const std::string text = ReadAll(folder.trace());
+    EXPECT(Whole(text));
+    return CountOf("\"event\"", text);
+  };
+  EXPECT_EQ(write("", "1"), 1u);
+  EXPECT_EQ(write("0a", "2"), 1u);
+  EXPECT_EQ(write("0a", "3"), 2u);
+  EXPECT_EQ(write("0ab", "4"), 1u);
+}
+
 // A writer that was killed while it wrote.
 TEST(trace_file_goes_on_after_lines_that_are_not_whole) {
   const Folder folder;
