@@ -144,5 +144,7 @@ def serving(desk: Desk, address: str, port: int) -> Iterator[None]:
         yield
     finally:
         if thread.is_alive():
+            with contextlib.suppress(OSError):
+                server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread, which looks only twice a second
             server.shutdown()
         server.server_close()

@@ -59,6 +59,17 @@ def test_each_worker_has_a_series_of_its_own(port: int, capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
+def test_it_ends_at_once() -> None:
+    for _ in range(3):
+        with endpoint.serving(SomeDesk(), "127.0.0.1", 0):  # type: ignore[arg-type]
+            time.sleep(0.05)  # its thread waits for clients
+            begin_s = time.monotonic()
+        took_s = time.monotonic() - begin_s
+        if took_s < 0.2:
+            return
+    raise AssertionError(f"it took {took_s} s")
+
+
 def test_clients_that_send_nothing_are_bounded_in_number_and_time(
     port: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
