@@ -105,6 +105,14 @@ def test_a_second_start_of_the_program_goes_on_in_the_same_file(tmp_path: Path) 
         assert len(begun) == 2
 
 
+def test_each_part_of_a_divided_job_has_a_file(tmp_path: Path) -> None:
+    ended = run(horovodrun(3, WORKER, "worlds"), {"HOROVOD_TIMELINE": str(tmp_path / "t.json")})
+    assert ended.code == 0, str(ended)
+    both, alone = Trace(tmp_path / "t.json"), Trace(tmp_path / "t.rank1.json")
+    assert [len(both.slices(rank, "ALLREDUCE")) for rank in range(2)] == [5 * TENSORS] * 2
+    assert sorted(alone.processes) == [0] and len(alone.slices(0, "ALLREDUCE")) == 5 * TENSORS
+
+
 def test_a_file_that_grows_too_large_is_rotated(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     variables = {"HOROVOD_TIMELINE": str(path), "HOROVOD_TIMELINE_MAX_MB": "1"}

@@ -116,7 +116,16 @@ def again() -> None:
     hvd.shutdown()
 
 
+def worlds() -> None:
+    """The ranks divide into two jobs, of two ranks and of one."""
+    ranks = [0, 2] if hvd.rank() != 1 else [1]
+    hvd.shutdown()
+    hvd.init(comm=ranks)
+    steps(5)
+    hvd.shutdown()
+
+
 if __name__ == "__main__":
     hvd.init()
-    modes = (plain, dynamic, paused, watched, killed, again)
+    modes = (plain, dynamic, paused, watched, killed, again, worlds)
     {mode.__name__: mode for mode in modes}[sys.argv[1]]()

@@ -214,7 +214,8 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     Collective.
 
     Args:
-        file_path: of the trace; an earlier one there is replaced.
+        file_path: of the trace; an earlier one there is replaced. After `init(comm=[...])`, each of the jobs needs a
+            file of its own.
         mark_cycles: also mark where each batch starts.
 
     Raises:

@@ -88,7 +88,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         # Where a profiler that starts programs says how it receives NVTX ranges.
         fields["nvtx_library"] = "" if settings.disable_nvtx_ranges else os.environ.get("NVTX_INJECTION64_PATH", "")
         # An elastic job has one trace, and so has a program that initialises again.
-        trace = fields["timeline_path"]
+        trace = fields["timeline_path"] = _trace_of(fields["timeline_path"], ranks)
         fields["timeline_continues"] = int(epoch > 0 or trace in _traces_begun)
         fields["timeline_job"] = _traces_begun.get(trace) or _job_of_trace(place)
         connections = bootstrap(
@@ -125,6 +125,15 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         raise
     _traces_begun[trace] = fields["timeline_job"]
     return _session(engine, connections, settings, dynamic)
+
+
+def _trace_of(path: str, ranks: Optional[Sequence[int]]) -> str:
+    """The file of a job made of these ranks of the launcher's: several such jobs have been given one path."""
+    lowest = min(ranks) if ranks else 0
+    if not path or lowest == 0:
+        return path
+    root, suffix = os.path.splitext(path)
+    return f"{root}.rank{lowest}{suffix}"
 
 
 def _job_of_trace(place: Placement) -> str:
