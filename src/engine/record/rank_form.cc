@@ -57,6 +57,7 @@ void RankForm::Render(const TraceEvent& e, TraceText* out) {
       most_in_flight_ = std::max(most_in_flight_, in_flight_);
       row.operation = e.operation;
       row.submitted_us = e.at_us;
+      row.flow_ts = InTrace(e.at_us);
       row.agreed_us = kNever;
       row.flows = true;
       row.reported = false;
@@ -85,6 +86,7 @@ void RankForm::Render(const TraceEvent& e, TraceText* out) {
 void RankForm::Waited(Row& row, int64_t until_us, TraceText* out) {
   if (row.agreed_us != kNever) return;
   Slice(row.tid, row.submitted_us, until_us, out);
+  row.flow_ts = InTrace(row.submitted_us);
   AppendAll(&out->events, ",\"name\":\"NEGOTIATE_", row.operation, "\"}\n");
 }
 
@@ -133,7 +135,7 @@ void RankForm::EndTensor(const negotiation::Request& tensor, const Run& run, int
   if (row.submitted_us == kNever) return Settle(name, row);
   if (std::exchange(row.flows, false)) {
     const uint64_t id = (static_cast<uint64_t>(of_.rank) << 32) + flows_++;
-    Open("s", row.tid, row.submitted_us, out);
+    OpenAt("s", row.tid, row.flow_ts, out);
     AppendAll(&out->events, ",\"name\":\"submitted\",\"cat\":\"batch\",\"id\":", id, "}\n");
     Open("f", run.on_device_track ? kDeviceBatches : kBatches, run.began_us, out);
     AppendAll(&out->events, ",\"name\":\"submitted\",\"cat\":\"batch\",\"bp\":\"e\",\"id\":", id, "}\n");
@@ -213,8 +215,8 @@ void RankForm::Lack(int rank, uint64_t n, int64_t now_us, TraceText* out) {
   ++out->n_events;
 }
 
-void RankForm::Open(const char* phase, int tid, int64_t at_us, TraceText* out) {
-  AppendAll(&out->events, ",{\"ph\":\"", phase, "\",\"pid\":", of_.rank, ",\"tid\":", tid, ",\"ts\":", InTrace(at_us));
+void RankForm::OpenAt(const char* phase, int tid, int64_t ts, TraceText* out) {
+  AppendAll(&out->events, ",{\"ph\":\"", phase, "\",\"pid\":", of_.rank, ",\"tid\":", tid, ",\"ts\":", ts);
   ++out->n_events;
 }
 

@@ -37,7 +37,8 @@ class RankForm final : public TraceForm {
     int tid = 0;
     const char* operation = "";
     int64_t submitted_us = kNever, agreed_us = kNever;
-    bool flows = false;     // a flow begins at submitted_us
+    int64_t flow_ts = 0;    // submitted_us in the trace, as its slice has it: clocks may be corrected meanwhile
+    bool flows = false;     // a flow begins there
     bool reported = false;  // that it waits for long
     int unnamed = -1;       // its thread's number among those of unnamed operations
   };
@@ -59,7 +60,8 @@ class RankForm final : public TraceForm {
   void CountBytes(int64_t now_us, TraceText* out);
   int64_t InTrace(int64_t at_us) const { return at_us - offset_us_ - of_.base_us; }
   // Phase, place and time; the rest and the end are the caller's.
-  void Open(const char* phase, int tid, int64_t at_us, TraceText* out);
+  void Open(const char* phase, int tid, int64_t at_us, TraceText* out) { OpenAt(phase, tid, InTrace(at_us), out); }
+  void OpenAt(const char* phase, int tid, int64_t ts, TraceText* out);
   void Slice(int tid, int64_t from_us, int64_t to_us, TraceText* out);
   void Moment(int tid, int64_t at_us, char scope, std::string_view name, TraceText* out);
   Row& Find(const std::string& name, TraceText* out);

@@ -27,6 +27,13 @@ int64_t Micros() {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
 }
 
+// A file under another name: of the two it has now, the first is going to be another file's. So there is always one of
+// the first name, except on file systems without links.
+bool Keep(const std::string& path, const std::string& older) {
+  unlink(older.c_str());
+  return link(path.c_str(), older.c_str()) == 0 || rename(path.c_str(), older.c_str()) == 0;
+}
+
 }  // namespace
 
 std::string TraceFile::Job() const { return plan_.job.empty() ? "" : "\"job\":\"" + plan_.job + "\","; }
@@ -130,8 +137,7 @@ void TraceFile::Rotate() {
   if (made.valid()) {
     std::swap(made, file_);
     const bool begun = WriteAt(0, Head() + names_ + kTail);
-    if (begun && rename(plan_.path.c_str(), older.c_str()) == 0 && rename(next.c_str(), plan_.path.c_str()) == 0)
-      return;
+    if (begun && Keep(plan_.path, older) && rename(next.c_str(), plan_.path.c_str()) == 0) return;
     std::swap(made, file_);
     unlink(next.c_str());
   }

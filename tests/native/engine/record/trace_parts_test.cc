@@ -1,10 +1,12 @@
 // The parts of a trace of all ranks, each alone: clocks, pieces, the file, and how one rank is shown.
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <random>
 #include <sstream>
+#include <thread>
 
 #include "engine/record/clock_offset.h"
 #include "engine/record/rank_form.h"
@@ -173,10 +175,17 @@ TEST(trace_file_that_has_grown_begins_again_with_all_names) {
   TraceFile file;
   EXPECT_OK(file.Open({.path = folder.trace(), .most_bytes = 4000}));
   file.Append(",{\"name\":\"first\"}\n", "");
+  std::atomic<bool> over = false, missing = false;
+  std::thread reader([&] {
+    while (!over) missing = missing || access(folder.trace().c_str(), F_OK) != 0;
+  });
   for (int i = 0; i < 1000; ++i) {
     file.Append(i == 500 ? ",{\"name\":\"second\"}\n" : "", ",{\"event\":" + std::to_string(i) + "}\n");
     EXPECT(Whole(ReadAll(folder.trace())));
   }
+  over = true;
+  reader.join();
+  EXPECT(!missing);
   const std::string now = ReadAll(folder.trace()), before = ReadAll(folder.trace() + ".1");
   EXPECT(Whole(before) && now.size() <= 4000 && before.size() <= 4000);
   for (const std::string& text : {now, before}) {
@@ -324,6 +333,23 @@ TEST(forms_keep_tensors_of_the_same_name_apart_by_process_set) {
   EXPECT_EQ(CountOf("\"ts\":200,\"dur\":100,\"name\":\"NEGOTIATE_ALLREDUCE\"", of_rank.events), 1u);
   EXPECT_EQ(CountOf("\"dur\"", of_rank.events), 1u);
   EXPECT_EQ(CountOf(",{\"ph\":\"E\",\"pid\":2,", of_tensors.events), 1u);
+}
+
+TEST(rank_form_lets_a_flow_begin_where_its_slice_does) {
+  TraceText text;
+  RankForm form({}, &text);
+  const auto tensor = [&](TraceEvent::Kind kind, int64_t at_us) {
+    TraceEvent e = Event(kind, at_us, kind == TraceEvent::Kind::kSubmitted ? "w" : "");
+    e.tensors = Requests({"w"});
+    form.Render(e, &text);
+  };
+  tensor(TraceEvent::Kind::kSubmitted, 100);
+  tensor(TraceEvent::Kind::kAgreed, 300);
+  form.SetClock(20, 5, &text);  // corrected
+  tensor(TraceEvent::Kind::kBegan, 400);
+  tensor(TraceEvent::Kind::kEnded, 500);
+  EXPECT_EQ(CountOf("\"ts\":100,\"dur\":200,\"name\":\"NEGOTIATE_ALLREDUCE\"}", text.events), 1u);
+  EXPECT_EQ(CountOf(",\"ts\":100,\"name\":\"submitted\"", text.events), 1u);
 }
 
 TEST(rank_form_says_what_waits_while_it_waits) {
