@@ -40,6 +40,7 @@ def test_everything_that_is_named_is_there(module: str) -> None:
 def test_the_errors_are_ours() -> None:
     assert exceptions.HorovodInternalError is elastic.HorovodInternalError is hvd.HorovodInternalError
     assert exceptions.HostsUpdatedInterrupt is elastic.HostsUpdatedInterrupt
+    assert issubclass(exceptions.PeerLostError, exceptions.HorovodInternalError)
     text = exceptions.get_version_mismatch_message("torch", "2.1", "2.13")
     assert text == str(exceptions.HorovodVersionMismatchError("torch", "2.1", "2.13")) and "2.13" in text
 
