@@ -17,7 +17,7 @@ def _current_stream(device: int) -> int:
     return int(torch.cuda.current_stream(device).cuda_stream)
 
 
-# A fiftieth of the public function's time, which makes a Stream object (docs/gpu.md).
+# About a fortieth of the public function's time, which makes a Stream object (docs/gpu.md).
 _raw_stream: Final[Callable[[int], int]] = getattr(torch._C, "_cuda_getCurrentRawStream", _current_stream)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from horovod._core.errors import (
     InvalidArgumentError,
     NotInitializedError,
     PeerLostError,
+    ShutdownError,
 )
-from horovod._core.life import communicators, context, engine_start, session
+from horovod._core.life import communicators, context, engine_start, process_sets, session
 from horovod._core.life.planes import gpu_plane
 
 
@@ -352,6 +354,18 @@ def test_the_set_of_all_ranks_is_not_made_twice() -> None:
     hvd.init(process_sets="dynamic")
     with pytest.raises(ValueError, match="exists already"):
         hvd.add_process_set([0])
+
+
+def test_a_set_that_cannot_be_made_says_all_that_the_core_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    why = "rank 1 has shut down, and process set 0 needs it; call join()"
+
+    def left(ranks: Sequence[int], by_members: bool) -> int:
+        raise ShutdownError(why + ".")
+
+    hvd.init(process_sets="dynamic")
+    monkeypatch.setattr(session.require().engine, "process_set_add", left)
+    with pytest.raises(ShutdownError, match=re.escape(f"cannot be made: {why}. A set or group")):
+        process_sets.register(hvd.ProcessSet([0]))
 
 
 def test_ids_are_forgotten_at_shutdown(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -217,9 +217,8 @@ def _agreed(current: session.Session, ranks: Sequence[int], by_members: bool) ->
     try:
         return waiting.finish(current.engine, current.engine.process_set_add(ranks, by_members), value=True)
     except ShutdownError as error:
-        cause = str(error).partition(", and process set")[0].rstrip(".")
         raise ShutdownError(
-            f"The process set of {listed(ranks)} cannot be made: {cause}. A set or group is made while all ranks of "
+            f"The process set of {listed(ranks)} cannot be made: {str(error).rstrip('.')}. A set or group is made while all ranks of "
             "the job are there; make it before the first of them shuts down."
         ) from error
 
