@@ -18,7 +18,7 @@ def test_the_others_go_on_without_a_rank_that_has_left(phase: str, rank: int) ->
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_an_exception_is_told_to_the_others_who_end_after_it(victim: int) -> None:
+def test_an_exception_reaches_the_others_who_end_after_it(victim: int) -> None:
     story = run(Fault("between", victim, "RAISE"))
     assert story.code == 1, story
     assert [event["error"] for event in story.of("raised")] == ["ShutdownError"] * 2, story

@@ -29,7 +29,9 @@ def told(ended: Ended, within_s: float) -> str:
 
 @pytest.mark.parametrize("start", [QUIET, RUN], ids=lambda start: start.name)
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
-def test_a_mistake_is_told_before_anything_runs(hosts: Hosts, mistake: Mistake, start: Start, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_before_anything_runs(
+    hosts: Hosts, mistake: Mistake, start: Start, tmp_path: Path
+) -> None:
     with mistake.made(hosts, tmp_path) as setting:
         ended = start(hosts, setting)
     message = told(ended, mistake.within_s)
@@ -107,7 +109,7 @@ def test_two_names_of_one_machine(hosts: Hosts) -> None:
     )
 
 
-def test_all_hosts_are_told_at_once(hosts: Hosts) -> None:
+def test_all_hosts_are_reported_at_once(hosts: Hosts) -> None:
     message = refused(hosts, "-np 3 -H nosuch1:1,host2:1,nosuch2:1").splitlines()
     assert message[0] == "horovodrun: 2 of 3 hosts cannot be used:"
     assert [line.split(":")[0] for line in message[1:]] == ["  nosuch1", "  nosuch2"]

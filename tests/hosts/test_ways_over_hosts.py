@@ -48,7 +48,7 @@ def cases() -> Iterator[tuple[Way, Mistake]]:
 
 
 @pytest.mark.parametrize(("way", "mistake"), list(cases()), ids=lambda each: each.name)
-def test_a_mistake_is_told(at: Place, way: Way, mistake: Mistake) -> None:
+def test_a_mistake_is_reported(at: Place, way: Way, mistake: Mistake) -> None:
     found = told(at, present(way), mistake, until_over=False)
     assert found.line and found.after_s < _SOON_S, found
 
@@ -67,7 +67,7 @@ def rest() -> Iterator[tuple[Way, Mistake]]:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("way", "mistake"), list(rest()), ids=lambda each: each.name)
-def test_every_mistake_is_told(at: Place, way: Way, mistake: Mistake) -> None:
+def test_every_mistake_is_reported(at: Place, way: Way, mistake: Mistake) -> None:
     found = told(at, present(way), mistake, until_over=False)
     assert found.line, found
 

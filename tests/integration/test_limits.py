@@ -16,7 +16,7 @@ except RuntimeError as error:
 """
 
 
-def test_a_file_size_limit_is_told_on_every_rank() -> None:
+def test_a_file_size_limit_is_reported_on_every_rank() -> None:
     ended = run(horovodrun(2, "-c", _PROGRAM))
     told = sorted(line[line.index("RANK") :] for line in ended.stdout.splitlines() if "RANK" in line)
     assert len(told) == 2, str(ended)

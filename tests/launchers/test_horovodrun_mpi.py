@@ -125,7 +125,7 @@ def test_a_function_runs_and_its_results_come_back(mpi: Starter, place: Place) -
     assert ended.leftovers == [], str(ended)
 
 
-def test_an_exception_in_a_function_is_told_with_its_rank(mpi: Starter, place: Place) -> None:
+def test_an_exception_in_a_function_is_reported_with_its_rank(mpi: Starter, place: Place) -> None:
     (place.folder / "function.py").write_text(FUNCTION)
     job = job_of(mpi, place, environ={})
     job.start([sys.executable, str(place.folder / "function.py"), "wrong"])

@@ -316,7 +316,7 @@ def test_strangers_cannot_fill_the_log(
     assert "57 more messages of this kind are not shown" in lines[-1]
 
 
-def test_two_users_of_the_same_variables_are_told_apart() -> None:
+def test_two_users_of_the_same_variables_are_distinguished() -> None:
     """Fork-free version of 'a rank is claimed twice': an unrelated process with all the rank's variables."""
     program = (
         "import json, sys; from horovod._net.clusters.placement import Placement\n"

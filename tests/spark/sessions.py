@@ -244,7 +244,7 @@ def test_a_hang_is_reported_here_and_the_timeline_is_written(context: SparkConte
     assert "ALLREDUCE" in timeline.read_text() and list((tmp_path / "dumps").iterdir())
 
 
-def test_too_few_slots_are_told_at_once(context: SparkContext) -> None:
+def test_too_few_slots_are_reported_at_once(context: SparkContext) -> None:
     start_s = time.monotonic()
     with pytest.raises(ValueError, match=r"5 processes need 5 task slots .* has 2 .* Lower num_proc to 2"):
         horovod.spark.run(placed, num_proc=5)

@@ -51,14 +51,16 @@ def test_the_ranks_of_two_hosts_meet(hosts: Hosts, mpi: Mpi) -> None:
     hosts.is_clean()
 
 
-def test_a_host_that_is_not_there_is_told(hosts: Hosts) -> None:
+def test_a_host_that_is_not_there_is_reported(hosts: Hosts) -> None:
     ended = run(hosts, BY_ID["openmpi5"], "-np 2 -H host1:1,nowhere.invalid:1")
     assert ended.code != 0 and "nowhere.invalid" in "".join(ended.err), ended.err
     hosts.is_clean()
 
 
 @pytest.mark.parametrize("name", ["openmpi4", "openmpi5"])
-def test_a_host_that_does_not_answer_is_told_within_the_start_timeout(hosts: Hosts, name: str, tmp_path: Path) -> None:
+def test_a_host_that_does_not_answer_is_reported_within_the_start_timeout(
+    hosts: Hosts, name: str, tmp_path: Path
+) -> None:
     with blocked_port(hosts, tmp_path):
         ended = run(hosts, BY_ID[name], "-np 2 -H host1:1,host2:1 --start-timeout 3")
     assert ended.code != 0 and ended.seconds < 20, ended

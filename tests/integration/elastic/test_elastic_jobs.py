@@ -223,7 +223,7 @@ def test_other_hosts_without_ssh_are_refused_before_anything_is_started(place: P
     assert ended.of("epoch") == []
 
 
-def test_a_host_that_comes_later_and_needs_ssh_is_told_and_the_job_goes_on(place: Place, tmp_path: Path) -> None:
+def test_a_host_that_comes_later_and_needs_ssh_is_reported_and_the_job_goes_on(place: Place, tmp_path: Path) -> None:
     script, more = tmp_path / "find.sh", tmp_path / "more"
     script.write_text(f"#!/bin/sh\necho localhost:2\ntest -e {more} && echo one.invalid:1\nexit 0\n")
     script.chmod(0o755)

@@ -169,7 +169,7 @@ def test_memory_of_operations_on_their_way_is_not_used_too_early(tmp_path: Path)
     assert [(told["sum"], told["faults"]) for told in ended.of("let go")] == [(3.0, "")] * 2, str(ended)
 
 
-def test_a_communicator_that_cannot_be_made_is_told_in_nccls_words(tmp_path: Path) -> None:
+def test_a_communicator_that_cannot_be_made_fails_in_nccls_words(tmp_path: Path) -> None:
     ended = job("refused", tmp_path, HVD_TEST_ON_RANK_1="FAKE_NCCL_FAIL=ncclCommInitRankConfig:3")
     told = [event["why"] for event in ended.of("refused")]
     assert len(told) == 2 and any("ncclCommInitRankConfig of NCCL 2.28.9 failed" in why for why in told), str(ended)

@@ -41,7 +41,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("part", FAILURES)
-def test_failures_are_told_as_errors_of_xla(part: str, tmp_path: Path) -> None:
+def test_failures_become_errors_of_xla(part: str, tmp_path: Path) -> None:
     words, then = FAILURES[part]
     ended = job(part, tmp_path)
     told = ended.of("failed")

@@ -183,7 +183,7 @@ def test_copies_that_know_nothing_of_one_another_are_remarked_upon(horovodrun: H
         "-np 2 -H elsewhere.invalid:2 --min-np 1",
     ],
 )
-def test_ranks_whose_environment_was_cleared_are_told_so(by_agent: Horovodrun, options: str) -> None:
+def test_ranks_whose_environment_was_cleared_hear_so(by_agent: Horovodrun, options: str) -> None:
     path = f"PYTHONPATH={by_agent.environ['PYTHONPATH']}"
     program = [sys.executable, "-c", "import horovod.numpy as hvd; hvd.init(); print(hvd.size())"]
     done = by_agent(options, ["env", "-i", path, *program])

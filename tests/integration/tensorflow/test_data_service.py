@@ -426,7 +426,7 @@ def test_a_shutdown_is_heard_from_a_service_that_is_gone() -> None:
         assert trainer.wait_for_end()[0] == "shutdown"
 
 
-def test_shutdown_may_be_told_twice() -> None:
+def test_shutdown_may_be_called_twice() -> None:
     with service() as made:
         client = made.config.compute_client()
         trainer = client.join("training", 0)

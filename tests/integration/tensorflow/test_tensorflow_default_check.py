@@ -19,7 +19,7 @@ JOB_WITHOUT = CaseJob(WORKER, 2, {**QUIET, "HOROVOD_CHECK_PARAMETERS": "0"}, [OF
 
 
 @pytest.mark.parametrize("case", JOB.cases)
-def test_what_differs_is_told(case: str) -> None:
+def test_what_differs_is_reported(case: str) -> None:
     JOB.check(case)
 
 

@@ -29,7 +29,7 @@ def test_without_a_compiler_the_program_says_so(
     assert "there is no C++ compiler (c++, g++, clang++) in PATH" in capsys.readouterr().err
 
 
-def test_a_header_that_has_gone_is_told_and_nothing_is_kept(home: Path) -> None:
+def test_a_header_that_has_gone_is_reported_and_nothing_is_kept(home: Path) -> None:
     from horovod.tensorflow.gpu import helper
 
     with pytest.raises(RuntimeError, match=r"fails on the headers of TensorFlow .*gone\.h"):

@@ -15,7 +15,7 @@ JOB_OF_THREE = CaseJob(WORKER, ranks=3, cases=OF_THREE, warm="torch with optimiz
 
 
 @pytest.mark.parametrize("case", OF_TWO)
-def test_what_differs_is_told(case: str) -> None:
+def test_what_differs_is_reported(case: str) -> None:
     JOB.check(case)
 
 

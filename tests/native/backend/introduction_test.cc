@@ -77,7 +77,7 @@ TEST(members_on_parts_of_one_gpu_are_named) {
 }
 
 // RCCL tells NCCL's versions, and does not work with it.
-TEST(members_with_rccl_are_told_apart_from_those_with_nccl) {
+TEST(members_with_rccl_are_distinguished_from_those_with_nccl) {
   DeviceFacts rccl = Has(22203, 1), other = Has(22203, 2);
   rccl.is_rccl = other.is_rccl = 1;
   EXPECT_EQ(Conclude({rccl, other}, {0, 1}).why_not_nccl, "");

@@ -158,7 +158,7 @@ TEST(device_and_host_do_not_meet) {
   });
 }
 
-TEST(device_refusals_are_told_to_the_others) {
+TEST(device_refusals_reach_the_others) {
   DeviceEngines job(2);
   job.world[0].backends().SetDevices(nullptr);
   const std::vector<std::pair<int, std::string>> places = {
@@ -226,7 +226,7 @@ TEST(device_a_joined_rank_stands_in_on_its_device) {
 }
 
 // Who owns a tensor may store into it when it is told: until then Abort has come back.
-TEST(device_failure_stops_the_devices_before_owners_are_told) {
+TEST(device_failure_stops_the_devices_before_owners_hear_of_it) {
   DeviceEngines job(2);
   job.fabric.open = false;
   std::vector<float> data(10, 1.0f);

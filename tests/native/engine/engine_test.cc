@@ -84,7 +84,7 @@ TEST(engine_background_threads_lose_no_ring) {
 
 // Rank 0's first thread sleeps in the driver role; what its second one submits, without waiting, must reach the other
 // rank all the same: the first one's own operation depends on it.
-TEST(engine_sleeping_driver_is_told_of_submissions) {
+TEST(engine_sleeping_driver_learns_of_submissions) {
   EngineWorld world(2);
   std::vector<float> a = Filled(4, 1.0f), b = Filled(4, 1.0f);
   std::shared_ptr<Completion> waited, other;

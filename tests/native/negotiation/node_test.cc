@@ -369,7 +369,7 @@ TEST(negotiation_goodbye_fails_only_what_needs_the_leaver) {
   for (int r : {0, 1, 2}) EXPECT_EQ(c.Executed(r), "a");
 }
 
-TEST(negotiation_goodbye_with_last_words_is_told_to_those_who_need_the_leaver) {
+TEST(negotiation_goodbye_with_last_words_reaches_those_who_need_the_leaver) {
   Cluster c({-1, 0, 0, 1, 1});
   Submit(&c, 0, Tensor("a"));
   c.nodes[3].Goodbye(c.now, "ValueError: bad batch");

@@ -73,7 +73,7 @@ TEST(negotiation_stall_names_the_missing) {
   }
 }
 
-TEST(negotiation_stall_is_told_to_every_rank) {
+TEST(negotiation_stall_is_reported_to_every_rank) {
   Cluster c = Make({-1, 0, 0, 1, 1, 2});
   Submit(&c, {5}, "a");
   Pass(&c, 62);
@@ -97,7 +97,7 @@ TEST(negotiation_stall_of_a_stopped_rank) {
   EXPECT(LogOf(c).find("\n  rank 1 (host1) gives no answer (stopped?): allreduce 'a' (61 s)\n") != std::string::npos);
 }
 
-TEST(negotiation_stall_of_a_stopped_root_is_told_from_below) {
+TEST(negotiation_stall_of_a_stopped_root_is_reported_from_below) {
   Cluster c = Make({-1, 0, 0, 1, 1});
   Submit(&c, {0, 1, 2, 3, 4}, "warm");
   Pass(&c, 1);

@@ -37,7 +37,7 @@ def test_a_share_is_the_bound_by_the_time() -> None:
     assert len(rows) == 1 and "| 0.250 | 7 | 1.000 | 1 |" in rows[0]
 
 
-def test_gradients_are_told_in_the_order_of_the_backward_pass() -> None:
+def test_gradients_come_in_the_order_of_the_backward_pass() -> None:
     simulator = Answers(step={"seconds": 0.5, "batches": 3})
     speeds = dict.fromkeys(tables.PICTURES_PER_S, tables.BATCH / 0.25)
     lines = list(tables.scaling(simulator, TWO, speeds))

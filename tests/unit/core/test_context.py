@@ -144,7 +144,7 @@ def test_a_signal_handler_cannot_call_init_in_the_midst_of_it(starts: Starts, mo
     assert not hvd.is_initialized()
 
 
-def test_each_init_is_told_the_launchers_epoch(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_init_gets_the_launchers_epoch(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
     hvd.init()
     hvd.shutdown()
     monkeypatch.setenv("HOROVOD_EPOCH", "2")
@@ -277,7 +277,7 @@ def test_mpi_can_be_used_where_its_library_is(
     assert hvd.mpi_built() is there
 
 
-def test_what_gpus_are_good_for_is_told_before_and_after_init(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_gpus_are_good_for_is_reported_before_and_after_init(monkeypatch: pytest.MonkeyPatch) -> None:
     for version, driver in ((22809, True), (0, True), (0, False)):
         monkeypatch.setattr(gpu_plane, "nccl_version", lambda settings, version=version: version)
         monkeypatch.setattr(gpu_plane, "cuda_usable", lambda driver=driver: driver)

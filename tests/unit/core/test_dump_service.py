@@ -96,7 +96,7 @@ def heard(fd: int) -> bytes:
 
 
 @pytest.mark.parametrize("ask", ["stall", "signal", "request"])
-def test_the_launcher_is_told_of_a_dump(core: Core, tmp_path: Path, ask: str) -> None:
+def test_the_launcher_hears_of_a_dump(core: Core, tmp_path: Path, ask: str) -> None:
     news = paths.open_own_pipe(tmp_path / paths.NEWS)
     dump_service.begin(session_of(core, tmp_path))
     if ask == "request":

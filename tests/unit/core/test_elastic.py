@@ -265,7 +265,7 @@ def test_reset_callbacks_and_old_news() -> None:
     one.commit()
 
 
-def test_a_frameworks_own_error_in_sync_is_told_as_ours() -> None:
+def test_a_frameworks_own_error_in_sync_becomes_ours() -> None:
     script = Script(42)
     failures = [OSError("of a framework")]
 
@@ -330,7 +330,7 @@ def test_listeners_hear_only_while_they_run() -> None:
     assert heard == [1.0]
 
 
-def test_a_listener_registered_twice_is_told_once() -> None:
+def test_a_listener_registered_twice_is_called_once() -> None:
     manager, one = NotificationManager(), state(epoch=1)
     heard: list[float] = []
     one.on_hosts_updated = lambda time, kind: heard.append(time)

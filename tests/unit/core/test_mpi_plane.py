@@ -130,7 +130,7 @@ def test_a_launcher_of_no_mpi_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all("Rank 0: the ranks were started by torchrun, which is not an MPI" in each[-1][0] for each in told)
 
 
-def test_a_long_reason_is_cut_and_still_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_reason_is_cut_and_still_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def sessions(rank: int) -> FakeSession:
         raise MeetingError("é" * 2000)
 

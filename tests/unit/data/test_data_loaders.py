@@ -54,7 +54,7 @@ def test_the_base_loader_needs_no_thread() -> None:
     assert list(Loader(3)) == [0, 10, 20]
 
 
-def test_it_does_not_read_further_ahead_than_told() -> None:
+def test_it_does_not_read_further_ahead_than_asked() -> None:
     loader = AsyncLoader(async_loader_queue_size=2, n=100)
     iterator = iter(loader)
     next(iterator)

@@ -30,7 +30,7 @@ def test_who_waits_for_the_next_one_has_skipped_it() -> None:
     ]
 
 
-def test_a_loop_that_never_ends_is_told_before_its_victims() -> None:
+def test_a_loop_that_never_ends_is_reported_before_its_victims() -> None:
     dumps = {0: dump(0, at(60, "step", WAITING), allreduce("a")), 1: dump(1, at(60, "step", WAITING), allreduce("a"))}
     dumps[2] = dump(2, at(62, "step", WAITING), allreduce("b"))
     dumps[3] = dump(3, at(57, "load", READING))

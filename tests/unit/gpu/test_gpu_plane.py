@@ -57,7 +57,7 @@ def an_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "find", lambda *words: libraries.Found("/lib/libnccl.so.2", "so"))
 
 
-def test_the_core_is_told_once_for_each_session() -> None:
+def test_the_core_hears_once_in_each_session() -> None:
     engine = Engine()
     first, second = session(engine, NCCL_MAX_CTAS="4", NUM_NCCL_STREAMS="3"), session(engine)
     assert gpu_plane.use(first, 1) and gpu_plane.use(first, 1) and gpu_plane.why_not(first, 1) == ""
@@ -121,7 +121,7 @@ def test_other_faults_are_raised() -> None:
         gpu_plane.use(one, 0)
 
 
-def test_without_nccl_the_core_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nccl_the_core_hears_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "find", lambda *words: NONE)
     one = session(Engine())
     assert gpu_plane.use(one, 0)
@@ -216,7 +216,7 @@ def test_the_platform_is_that_of_the_framework_or_of_the_machine(
     assert platforms.here() is expected
 
 
-def test_the_core_is_told_of_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_core_hears_of_rocm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platforms, "here", lambda: platforms.ROCM)
     monkeypatch.setattr(libraries, "find", lambda kind, *words: libraries.Found(f"/opt/rocm/lib/{kind.names[0]}", "so"))
     one = session(Engine())

@@ -95,7 +95,7 @@ def test_warm_up_is_linear_from_one_rank_to_all(monkeypatch: pytest.MonkeyPatch,
     assert capsys.readouterr().out.count("finished gradual learning rate warmup to 0.8") == 1
 
 
-def test_warm_up_is_told_by_one_rank(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_warm_up_is_reported_by_one_rank(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(context, "size", lambda: 4)
     monkeypatch.setattr(context, "rank", lambda: 3)
     rates(attached(callbacks.LearningRateWarmupCallback(0.8, warmup_epochs=2, verbose=1)), 3)

@@ -176,7 +176,7 @@ class Job:
         return results
 
 
-def test_all_hear_what_each_has_told_and_one_token() -> None:
+def test_all_hear_what_each_has_said_and_one_token() -> None:
     told = Job(3).all_come()
     assert {each.token for each in told} == {told[0].token}
     assert [each.by_rank for each in told] == [told[0].by_rank] * 3
@@ -193,7 +193,7 @@ def test_the_keeper_may_come_last() -> None:
     assert all(isinstance(each, meeting_at_address.Gathered) for each in job.all_come(lambda: job.come(1), late))
 
 
-def test_who_lacks_the_secret_is_told_at_once() -> None:
+def test_who_lacks_the_secret_hears_it_at_once() -> None:
     job = Job(2)
     began_s = time.monotonic()
     kept, refused = job.all_come(lambda: job.come(0, patience_s=2), lambda: job.come(1, secret=bytes(32)))
@@ -221,7 +221,7 @@ def test_a_rank_that_ends_before_all_have_met_is_named() -> None:
     assert second is None and isinstance(first, ConnectError) and first.ranks == (2,)
 
 
-def test_a_port_that_is_taken_is_told_with_the_remedy() -> None:
+def test_a_port_that_is_taken_is_reported_with_the_remedy() -> None:
     job = Job(2)
     with (
         socket.create_server(("127.0.0.1", job.point.port)),
@@ -230,14 +230,14 @@ def test_a_port_that_is_taken_is_told_with_the_remedy() -> None:
         job.come(0)
 
 
-def test_an_address_of_another_host_is_told() -> None:
+def test_an_address_of_another_host_is_reported() -> None:
     job = Job(2)
     job.point = job.point._replace(host="192.0.2.1")
     with pytest.raises(PlacementError, match="must be one of this host"):
         job.come(0)
 
 
-def test_a_name_without_an_address_is_told() -> None:
+def test_a_name_without_an_address_is_reported() -> None:
     job = Job(2)
     job.point = job.point._replace(host="nosuchhost.invalid")
     with pytest.raises(ConnectError, match=r"nosuchhost.invalid \(a test\), whose name has no address"):

@@ -48,7 +48,7 @@ def test_hosts_are_numbered_in_the_order_of_their_ranks() -> None:
     assert hosts_of([facts("b"), facts("a"), facts("b"), facts("c")]) == [0, 1, 0, 2]
 
 
-def test_hosts_with_one_name_are_told_apart() -> None:
+def test_hosts_with_one_name_are_distinguished() -> None:
     told = [facts("a", host="web"), facts("b", host="web"), facts("c", host="db"), facts("b", host="web")]
     assert names_of(told) == ["web#0", "web#1", "db", "web#1"]
 

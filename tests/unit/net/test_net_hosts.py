@@ -224,7 +224,7 @@ def test_a_host_that_does_not_answer_is_named_by_all(
     assert job.left_behind() == []
 
 
-def test_a_firewall_that_refuses_is_told_with_the_port(hosts: MakeHosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_firewall_that_refuses_is_reported_with_the_port(hosts: MakeHosts, monkeypatch: pytest.MonkeyPatch) -> None:
     job = hosts((1, 1))
     real = Attempt.show_card
     with socket.socket() as closed:
@@ -346,7 +346,7 @@ def test_strangers_at_the_door_do_not_disturb(hosts: MakeHosts) -> None:
         thread.join(10)
 
 
-def test_a_launcher_that_has_ended_is_told(hosts: MakeHosts) -> None:
+def test_a_launcher_that_has_ended_is_reported(hosts: MakeHosts) -> None:
     job = hosts((1, 1))
     timer = threading.Timer(0.3, job.board.close)
     timer.start()

@@ -237,7 +237,7 @@ def test_children_of_their_own_connect_64_at_once(private_base: pathlib.Path) ->
     assert os.listdir(private_base) == []
 
 
-def test_a_rank_that_came_and_does_not_go_on_is_told_from_those_that_never_came(private_base: pathlib.Path) -> None:
+def test_a_rank_that_came_and_does_not_go_on_differs_from_those_that_never_came(private_base: pathlib.Path) -> None:
     jobs = placements(4)
     stuck = directory.Meeting(jobs[3], 0, private_directories.choose_base("0"), own_base=True)
     stuck.join(time.monotonic() + 5)  # nobody serves its socket

@@ -99,7 +99,7 @@ def test_nobody_listens_once_all_have_come(jobs: Any) -> None:
         time.sleep(0.005)
 
 
-def test_the_end_of_a_rank_is_told(jobs: Any) -> None:
+def test_the_end_of_a_rank_is_reported(jobs: Any) -> None:
     boards = jobs(3).all_come()
     boards[2].close()
     assert until(boards[0], "ended.2") == until(boards[1], "ended.2") == "ended"
@@ -232,7 +232,7 @@ def test_a_board_that_is_not_there_is_named_with_a_remedy(jobs: Any) -> None:
     assert caught.value.ranks == (0,)
 
 
-def test_the_death_of_the_keeper_is_told(jobs: Any) -> None:
+def test_the_death_of_the_keeper_is_reported(jobs: Any) -> None:
     job = jobs(1)
     board = job.come(0)
     job.keeper.stop()
@@ -345,7 +345,7 @@ def test_a_board_of_many_ranks_sends_far_less_than_each_entry_to_each(
     assert len(sent) < size * size / 4
 
 
-def test_who_leaves_at_the_proof_is_told_of_and_ends_nothing(jobs: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_who_leaves_at_the_proof_is_reported_and_ends_nothing(jobs: Any, caplog: pytest.LogCaptureFixture) -> None:
     job = jobs(2)
     there = job.come(0)
     with pytest.raises(ConnectError, match="does not hold this job's secret"):

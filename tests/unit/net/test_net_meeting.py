@@ -236,7 +236,7 @@ def test_a_claim_that_cannot_be_looked_at_is_taken_for_live(
     assert os.listdir(private_base) == []
 
 
-def test_a_rank_that_died_here_can_be_told_from_a_living_one(private_base: pathlib.Path) -> None:
+def test_a_rank_that_died_here_is_distinguished_from_a_living_one(private_base: pathlib.Path) -> None:
     base = private_directories.choose_base("0")
     first, second = placements(2)
     place = join(first, base)
@@ -282,7 +282,7 @@ def test_a_tampered_secret_is_refused(private_base: pathlib.Path) -> None:
     assert os.listdir(private_base) == []
 
 
-def test_without_any_place_each_reason_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_place_each_reason_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         private_directories, "candidate_bases", lambda env=None: [("/nonexistent", "a"), ("/proc", "b")]
     )

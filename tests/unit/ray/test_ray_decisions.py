@@ -145,7 +145,7 @@ def test_ranks_of_a_machine_and_of_a_node_are_consecutive() -> None:
     assert placing.order(WORKERS[1:]) == [0, 1, 3, 2]
 
 
-def test_what_each_rank_is_told() -> None:
+def test_what_each_rank_gets() -> None:
     ranks = [WORKERS[each] for each in placing.order(WORKERS)]
     told = placing.places(ranks, "Ray x", b"s" * 32, ("10.0.0.2", 20001), {"OURS": "1"}, ["eth0"])
     assert [each.placement.rank for each in told] == [0, 1, 2, 3, 4]

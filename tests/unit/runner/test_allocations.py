@@ -285,7 +285,7 @@ def test_any_resources_are_hosts_or_refused(tree: object) -> None:
             assert all(isinstance(count, int) for count in found.values())
 
 
-def test_a_command_that_gives_no_answer_is_told() -> None:
+def test_a_command_that_gives_no_answer_is_reported() -> None:
     lost = "so the hosts of this allocation are not known. Name them yourself with -H"
     with pytest.raises(InvalidArgumentError, match=rf"^/no/flux cannot be run \(No such file or directory\), {lost}"):
         base.SOURCES.answer(["/no/flux"])

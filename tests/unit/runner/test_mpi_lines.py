@@ -53,7 +53,7 @@ def of(mpi: Implementation, hosts: tuple[Host, ...] = HERE, variables: tuple[str
         ),
     ],
 )
-def test_the_implementation_is_told_by_its_version(text: str, expected: Implementation) -> None:
+def test_the_implementation_is_known_by_its_version(text: str, expected: Implementation) -> None:
     assert implementation(text) == expected
 
 
@@ -113,7 +113,7 @@ def test_variables_of_mpis_and_impossible_names_are_not_exported() -> None:
     assert exported(names) == ("HOROVOD_CYCLE_TIME", "PATH")
 
 
-def test_as_root_open_mpi_must_be_told() -> None:
+def test_as_root_open_mpi_needs_a_flag() -> None:
     wanted = Wanted("mpirun", HERE, ("x",), as_root=True)
     assert "--allow-run-as-root" in line(wanted, Settings(), OPEN_5)
     assert "--allow-run-as-root" not in line(wanted, Settings(), MPICH)
@@ -278,7 +278,7 @@ def test_what_is_meant_for_mpi_has_no_effect_without_it(
     assert all(text.startswith(remark) for text, remark in zip(found, remarks)), found
 
 
-def test_the_ranks_are_told_who_controls_them_and_what_was_asked_for() -> None:
+def test_the_ranks_know_who_controls_them_and_what_was_asked_for() -> None:
     environ = job("-np 2 --mpi --mpi-threads-disable --tcp true", {"HOROVOD_EXPECTED_SIZE": "9"}).environ
     assert environ["HOROVOD_CONTROLLER"] == "mpi"
     assert environ["HOROVOD_MPI_THREADS_DISABLE"] == environ["NCCL_IB_DISABLE"] == "1"

@@ -107,7 +107,7 @@ def test_a_home_that_others_can_enter_is_not_used(base: Path, caplog: pytest.Log
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="Not here: only root can give a file away.")
-def test_a_squatted_name_is_told_and_another_one_used(base: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_squatted_name_is_reported_and_another_one_used(base: Path, caplog: pytest.LogCaptureFixture) -> None:
     (base / HOME).mkdir(mode=0o700)
     os.chown(base / HOME, NOBODY, NOBODY)
     mine = runtime_directory.create()
@@ -138,7 +138,7 @@ def test_without_a_temporary_directory_another_place_is_used(base: Path, monkeyp
     mine.remove()
 
 
-def test_without_any_place_each_reason_is_told(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_place_each_reason_is_reported(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = base / "file"
     file.touch()
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc")
@@ -148,7 +148,7 @@ def test_without_any_place_each_reason_is_told(base: Path, monkeypatch: pytest.M
         runtime_directory.create()
 
 
-def test_without_any_place_nor_a_temporary_directory_each_reason_is_told(
+def test_without_any_place_nor_a_temporary_directory_each_reason_is_reported(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none() -> str:
@@ -212,7 +212,7 @@ def test_two_may_remove_a_directory_at_once(base: Path) -> None:
         assert os.listdir(base) == []
 
 
-def test_a_directory_that_stays_is_told(
+def test_a_directory_that_stays_is_reported(
     base: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     mine = runtime_directory.create()

@@ -76,7 +76,7 @@ def watch(wanted: int, master: str, **conf: str) -> SlotWatch:
     return SlotWatch("run", wanted, master, settings, 100.0, 60.0)
 
 
-def test_too_few_slots_are_told_at_once_where_there_cannot_be_more() -> None:
+def test_too_few_slots_are_reported_at_once_where_there_cannot_be_more() -> None:
     assert watch(2, "local[2]").enough(2, 100.0)
     with pytest.raises(InvalidArgumentError, match=r"3 processes need 3 task slots .* has 2 \(.* Lower num_proc to 2"):
         watch(3, "local[2]").enough(2, 100.0)
@@ -128,7 +128,7 @@ def test_the_driver_listens_where_the_executors_reach_it() -> None:
         addresses_for({"spark.driver.host": "192.0.2.7"})
 
 
-def test_a_driver_that_only_its_own_machine_reaches_is_told_at_once() -> None:
+def test_a_driver_that_only_its_own_machine_reaches_is_reported_at_once() -> None:
     here = {"spark.driver.host": "localhost"}
     assert addresses_for(here, "localhost", "127.0.0.1")[0] in ("127.0.0.1", "::1")
     with pytest.raises(RuntimeError, match=r"on 192.0.2.7, 192.0.2.8 are to .* Set spark.driver.host to an address"):

@@ -55,7 +55,7 @@ def test_nothing_outlives_the_place() -> None:
     assert not place.folder.exists()
 
 
-def test_a_job_that_hangs_is_told_and_ended() -> None:
+def test_a_job_that_hangs_is_reported_and_ended() -> None:
     with pytest.raises(Hangs, match='(?s)did not end within 2 s.*"here"'):
         run(python("-c", SLEEPER), patience_s=2)
 

@@ -55,7 +55,7 @@ assert adapter.copies >= 6
 """
 
 
-def test_results_are_right_and_the_cost_is_told_once() -> None:
+def test_results_are_right_and_the_cost_is_reported_once() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

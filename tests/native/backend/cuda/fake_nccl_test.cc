@@ -297,7 +297,7 @@ TEST(fake_nccl_two_members_on_one_gpu) {
   });
 }
 
-TEST(fake_nccl_fails_when_told) {
+TEST(fake_nccl_fails_on_request) {
   NEEDS_FAKES();
   const Fakes fakes;
   WithMembers(1, [&](Member& m) {

@@ -258,7 +258,7 @@ TEST(gpu_leaving_in_good_order_lets_the_device_work) {
 }
 
 // Factors as programs come by them: a NaN is one of its own, and new ones in every step are not kept.
-TEST(gpu_factors_of_sums_are_told_apart_and_do_not_pile_up) {
+TEST(gpu_factors_of_sums_are_distinguished_and_do_not_pile_up) {
   NEEDS_FAKES();
   const NoFaults no_faults;
   GpuRank rank(0, nullptr, nullptr, 1);

@@ -67,7 +67,7 @@ TEST(steps_forget_names_that_never_come_again) {
   EXPECT_EQ(Asked(steps).steps, 0);
 }
 
-TEST(steps_are_told_also_of_those_that_nobody_asks_for) {
+TEST(steps_are_known_also_of_those_that_nobody_asks_for) {
   Steps steps;
   int ended = 0;
   for (int step = 0; step < 3; ++step) {

@@ -163,7 +163,7 @@ TEST(tensorflow_calls_fail_if_their_stream_cannot_wait_for_them) {
   EXPECT_EQ(hvd_shutdown(10), HVD_OK);
 }
 
-TEST(tensorflow_failures_are_told_without_memory) {
+TEST(tensorflow_failures_are_reported_without_memory) {
   const FakeTensorflow fake;
   const std::string text(1000, 'x');
   EXPECT_EQ(std::string(StatusFor(HVD_MISMATCH, "allreduce 'allreduce.w'")->text), "Horovod: allreduce 'w'");

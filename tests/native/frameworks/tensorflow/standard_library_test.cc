@@ -37,7 +37,7 @@ TEST(tensorflow_standard_library_is_another) {
   ExpectRefused(Table({kDevice + "N4absl12AnyInvocableIFvvEEE"}), "AnyInvocable");
 }
 
-TEST(tensorflow_standard_library_is_not_told) {
+TEST(tensorflow_standard_library_is_not_named) {
   ExpectRefused("", "none of its symbols");
   // Names of other functions, and of what lies in this one.
   ExpectRefused(Table({"_ZN3foo12ComputeAsyncEv", "_ZSt8functionIFvvEE"}), "shows its names");

@@ -86,7 +86,7 @@ def test_a_folder_that_cannot_even_be_made(away: threading.Event, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", ["names", "mark", "require_writable"])
-def test_a_job_that_begins_there_is_told(
+def test_a_job_that_begins_there_is_reported(
     name: str, tmp_path: Path, away: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hang(monkeypatch, away, name)
@@ -96,7 +96,7 @@ def test_a_job_that_begins_there_is_told(
 
 
 @pytest.mark.parametrize("name", ["names", "require_own", "require_writable"])
-def test_the_launcher_is_told(
+def test_the_launcher_hears_of_it(
     name: str, tmp_path: Path, away: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hang(monkeypatch, away, name)
@@ -119,7 +119,7 @@ def test_a_sign_whose_file_hangs_holds_nobody_up(tmp_path: Path) -> None:
         os.close(os.open(sign, os.O_RDONLY | os.O_NONBLOCK))
 
 
-def test_a_long_read_is_told_and_not_given_up(
+def test_a_long_read_is_reported_and_not_given_up(
     tmp_path: Path, away: threading.Event, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)

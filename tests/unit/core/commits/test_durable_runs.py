@@ -15,7 +15,7 @@ from horovod._core.training.elastic.snapshot import Snapshot
 from horovod._core.training.elastic.state import ObjectState
 
 
-def test_a_file_that_was_not_finished_is_told_and_removed_later(
+def test_a_file_that_was_not_finished_is_reported_and_removed_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = commits(tmp_path)

@@ -70,7 +70,7 @@ def test_the_order_of_parameters_does_not_matter() -> None:
     assert forms(a="x", b="y") == forms(b="y", a="x") != forms(a="y", b="x")
 
 
-def test_other_numbers_of_parameters_are_told() -> None:
+def test_other_numbers_of_parameters_are_reported() -> None:
     two, four = forms(a="f", b="f"), forms(a="f", b="f", c="f", d="f")
     story = forms_story(*exchanged({0: two, 1: four}, 2))
     assert story == "Rank 1 has 4 parameters, rank 0 has 2: only rank 1 has 'c', 'd'."
@@ -80,7 +80,7 @@ def test_other_numbers_of_parameters_are_told() -> None:
     assert forms_story(exchanged({0: two, 1: four}, 2)[0], {}) == "Rank 1 has 4 parameters, rank 0 has 2."
 
 
-def test_other_shapes_and_names_are_told() -> None:
+def test_other_shapes_and_names_are_reported() -> None:
     claims, said = exchanged({0: forms(a="float32 [3]", b="float32 [1]"), 1: forms(a="float32 [4]", c="x")}, 2)
     assert forms_story(claims, said) == (
         "The parameters of rank 1 have other names or shapes than rank 0's: 'a' is float32 [4] on rank 1 and float32 "
@@ -95,7 +95,7 @@ def measures(*values: float, used: bool = True, item_bytes: int = 4) -> bytes:
     return packed_measures([Measure("", used, item_bytes, value, abs(value)) for value in values])
 
 
-def test_values_that_differ_are_told() -> None:
+def test_values_that_differ_are_reported() -> None:
     assert measures_story(["a", "b"], {0: measures(1, 2), 1: measures(1, 2)}) == ""
     assert measures_story(["a", "b"], {0: measures(1, 2), 1: measures(1, 3), 3: measures(1, 3)}) == (
         "1 of 2 parameters differ between the ranks: 'b' of ranks 1, 3 differs from rank 0's."

@@ -44,7 +44,7 @@ def test_the_report_tells_version_machine_and_what_is_usable() -> None:
     assert f" {_best_kernels()} kernels" in core
 
 
-def test_a_core_that_cannot_be_loaded_is_told_with_its_reason() -> None:
+def test_a_core_that_cannot_be_loaded_is_reported_with_its_reason() -> None:
     done = _run({"HOROVOD_LIBRARY": "/nowhere.so"})
     assert done.returncode == 1
     assert "    [ ] libhorovod.so: ImportError: " in done.stdout and "/nowhere.so: no such file" in done.stdout

@@ -72,7 +72,7 @@ def test_json_has_the_same() -> None:
     assert [Section(s["title"], tuple(Finding(**f) for f in s["findings"])) for s in tree["sections"]] == SECTIONS
 
 
-def test_sizes_are_told_in_the_unit_that_fits() -> None:
+def test_sizes_have_the_unit_that_fits() -> None:
     assert [size_text(n) for n in (0, 1023, 1536, 24 << 30, 5 << 40)] == [
         "0 bytes", "1023 bytes", "1.5 KB", "24 GB", "5.0 TB"
     ]  # fmt: skip
@@ -105,7 +105,7 @@ def test_a_child_is_killed_with_its_children_at_its_deadline(tmp_path: Path) -> 
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def test_how_a_child_died_is_told() -> None:
+def test_how_a_child_died_is_reported() -> None:
     assert child(["sh", "-c", "kill -SEGV $$"], 5, os.environ).last_word == "it was killed by SIGSEGV"
     assert child(["sh", "-c", "echo why >&2; exit 3"], 5, os.environ).last_word == "why"
 
@@ -236,7 +236,7 @@ def test_infiniband_is_named_with_what_becomes_of_it(tmp_path: Path) -> None:
     assert named(network.interfaces(Settings(), "/nowhere"), "InfiniBand").state == ABSENT
 
 
-def test_infiniband_and_roce_are_told_apart_and_their_interfaces_named(tmp_path: Path) -> None:
+def test_infiniband_and_roce_are_distinguished_and_their_interfaces_named(tmp_path: Path) -> None:
     for device, link, state, net in (
         ("mlx5_0", "InfiniBand", "4: ACTIVE", "ib0"),
         ("mlx5_1", "Ethernet", "1: DOWN", ""),

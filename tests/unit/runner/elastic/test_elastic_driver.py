@@ -98,7 +98,7 @@ def led(tmp_path: Path) -> Iterator[Led]:
     made.driver.close()
 
 
-def test_a_newcomer_that_ends_with_0_is_told_and_not_counted(led: Led) -> None:
+def test_a_newcomer_that_ends_with_0_is_reported_and_not_counted(led: Led) -> None:
     led.hear(Exited(1, 9, 0.0, "was killed by signal 9"))
     led.hear(Asks(0, (0, 1)))
     assert (led.driver.state.epoch, led.crew.begun) == (1, [2])
@@ -127,7 +127,7 @@ def test_workers_that_replace_the_first_ones_have_called_init_too(tmp_path: Path
     led.driver.close()
 
 
-def test_a_worker_whose_environment_was_cleared_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_whose_environment_was_cleared_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It trains alone, and is killed because it does not ask for a place; or it ends, while the other one waits."""
     led = Led(tmp_path / "log", ask=False)
     led.hear(Asks(0, (-1, 0)))

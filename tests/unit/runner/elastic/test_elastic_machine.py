@@ -287,7 +287,7 @@ def test_the_same_failure_again_and_again_is_not_one_of_processes() -> None:
     assert fail.why.endswith(": rank 2 could not connect to the other ranks: Rank 3 (b) does not answer.")
 
 
-def test_why_an_epoch_could_not_begin_is_told_once() -> None:
+def test_why_an_epoch_could_not_begin_is_reported_once() -> None:
     story = running()
     story.ask(0, 1, 2, version=(0, 3))
     assert "collectives failed although" in place_in(story.ask(3, version=(0, 3))).why

@@ -191,7 +191,7 @@ def test_what_a_worker_has_said_is_heard_at_once_when_its_end_is_known(kept: Kep
     roster.close()
 
 
-def test_a_worker_without_a_launcher_is_told(tmp_path: Path) -> None:
+def test_a_worker_without_a_launcher_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConnectError, match="Worker 3 cannot ask for its place"):
         Roster(str(tmp_path), 3)
 

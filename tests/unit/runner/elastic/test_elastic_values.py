@@ -33,7 +33,7 @@ def test_a_host_with_0_slots_is_a_host_without_slots() -> None:
         ("\x00\x01", "find.sh, line 1"),
     ],
 )
-def test_rubbish_is_told_with_its_line(text: str, words: str) -> None:
+def test_rubbish_is_reported_with_its_line(text: str, words: str) -> None:
     with pytest.raises(InvalidArgumentError, match=words):
         parse(text, "find.sh", None)
 

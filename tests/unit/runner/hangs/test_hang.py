@@ -47,7 +47,7 @@ def test_nothing_happens_until_a_rank_dumps(desk: HangDesk) -> None:
     assert desk.close(BOTH) == ""
 
 
-def test_told_as_soon_as_all_have_dumped(desk: HangDesk, tmp_path: Path) -> None:
+def test_reported_as_soon_as_all_have_dumped(desk: HangDesk, tmp_path: Path) -> None:
     tell(tmp_path, waiting(0))
     desk.read(10.0)
     assert desk.report(BOTH, 10.0) == ""
@@ -64,7 +64,7 @@ def test_told_as_soon_as_all_have_dumped(desk: HangDesk, tmp_path: Path) -> None
     assert desk.next_s() is None
 
 
-def test_what_has_not_changed_is_told_once_unless_asked_for(desk: HangDesk, tmp_path: Path) -> None:
+def test_what_has_not_changed_is_reported_once_unless_asked_for(desk: HangDesk, tmp_path: Path) -> None:
     texts = []
     for seconds in (61.0, 121.0, 181.0):
         if seconds == 181.0:
@@ -139,7 +139,7 @@ def test_nor_does_a_rank_that_has_shut_down_and_takes_its_time_to_end(desk: Hang
     assert (tmp_path / "kept" / "hang.txt").read_text() == kept
 
 
-def test_a_rank_that_has_shut_down_is_told_as_such(desk: HangDesk, tmp_path: Path) -> None:
+def test_a_rank_that_has_shut_down_is_reported_as_such(desk: HangDesk, tmp_path: Path) -> None:
     os.close(paths.open_own_pipe(paths.ask_pipe(tmp_path, 1)))
     tell(tmp_path, waiting(0))
     desk.read(10.0)

@@ -62,7 +62,7 @@ def job(tmp_path: Path) -> Job:
     return Job(tmp_path)
 
 
-def test_who_sends_none_is_asked_and_then_all_is_told(job: Job) -> None:
+def test_who_sends_none_is_asked_and_then_all_is_reported(job: Job) -> None:
     assert job.desk.report(ALL, 9.0) == "" and job.desk.next_s() is None
     job.here.answers(0)
     assert job.desk.report(ALL, 10.0) == ""
@@ -109,7 +109,7 @@ def test_a_lost_host_and_ranks_that_ended_are_not_waited_for(job: Job) -> None:
     assert "ranks 2, 3 (there) may not have" in job.desk.report({0, 1}, 20.1)
 
 
-def test_what_an_agent_could_not_have_is_told(job: Job) -> None:
+def test_what_an_agent_could_not_have_is_reported(job: Job) -> None:
     job.here.answers(0)
     job.there.answers(0, rank3="stopped by a signal or a debugger")
     told = job.desk.report(ALL, 10.0)

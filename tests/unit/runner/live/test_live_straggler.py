@@ -34,7 +34,7 @@ def test_ranks_of_an_earlier_epoch_and_those_that_have_ended_are_left_out() -> N
     assert [row.rank for row in rows(readings, {}, {}, left={0}, elastic=True)] == [0]
 
 
-def test_several_worlds_in_one_job_are_told_apart_by_the_numbers_of_their_ranks() -> None:
+def test_several_worlds_in_one_job_are_distinguished_by_the_numbers_of_their_ranks() -> None:
     readings = {number: Reading(a_rank(number % 2), 0.0, "beta") for number in range(4)}
     assert [row.rank for row in rows(readings, {}, {})] == [0, 1, 2, 3]
 

@@ -98,7 +98,7 @@ def test_who_does_not_prove_the_secret_is_dropped_and_disturbs_nobody(launcher: 
     is_served(launcher)
 
 
-def test_an_agent_with_another_secret_is_told_so(launcher: CallingAgents) -> None:
+def test_an_agent_with_another_secret_hears_so(launcher: CallingAgents) -> None:
     why = Agent("node1", launcher.port, bytes(32)).ended().why
     assert "does not hold this job's secret" in str(why)
     is_served(launcher)

@@ -307,7 +307,7 @@ def test_a_client_that_posts_without_end_is_heard_in_turns(place: Place) -> None
     assert 6 < len(heard) < 12
 
 
-def test_visits_are_told(place: Place) -> None:
+def test_visits_are_reported(place: Place) -> None:
     client = place.client()
     place.turn()
     client.socket.close()

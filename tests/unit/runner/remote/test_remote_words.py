@@ -17,7 +17,7 @@ from horovod.runner.machines.hosts import Host, assign
 from horovod.runner.remote.ways import diagnosis, host_keys, ssh_command
 
 
-def test_ssh_asks_nothing_and_is_told_port_and_key() -> None:
+def test_ssh_asks_nothing_and_gets_port_and_key() -> None:
     words = ssh_command.shell({}, 2222, "/home/me/key file", 12.7, 5.0).command("host2", "the line")
     assert words[0] == "ssh"
     assert words[-3:] == ["--", "host2", "the line"]
