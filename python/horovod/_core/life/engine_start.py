@@ -87,10 +87,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         fields = settings.engine_fields(place.local_rank, place.local_size)
         # Where a profiler that starts programs says how it receives NVTX ranges.
         fields["nvtx_library"] = "" if settings.disable_nvtx_ranges else os.environ.get("NVTX_INJECTION64_PATH", "")
-        # An elastic job has one trace, and so has a program that initialises again.
-        trace = fields["timeline_path"] = _trace_of(fields["timeline_path"], ranks)
-        fields["timeline_continues"] = int(epoch > 0 or trace in _traces_begun)
-        fields["timeline_job"] = _traces_begun.get(trace) or _job_of_trace(place)
+        fields.update(_trace_fields(_trace_of(fields["timeline_path"], ranks), place, epoch))
         connections = bootstrap(
             place,
             epoch=epoch,
@@ -123,7 +120,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
         if isinstance(error, failures.NetError):
             raise _translated(error) from None  # it says the same, in words that a user can catch
         raise
-    _traces_begun[trace] = fields["timeline_job"]
+    _traces_begun[fields["timeline_path"]] = fields["timeline_job"]
     return _session(engine, connections, settings, dynamic)
 
 
@@ -136,9 +133,14 @@ def _trace_of(path: str, ranks: Optional[Sequence[int]]) -> str:
     return f"{root}.rank{lowest}{suffix}"
 
 
-def _job_of_trace(place: Placement) -> str:
-    """What names the job in its trace."""
-    return hashlib.sha256(f"trace/{membership.job() or place.job_key}".encode()).hexdigest()[:16]
+def _trace_fields(path: str, place: Placement, epoch: int) -> dict[str, Any]:
+    """An elastic job has one trace, and so has a program that initialises again."""
+    named = hashlib.sha256(f"trace/{membership.job() or place.job_key}".encode()).hexdigest()[:16]
+    return {
+        "timeline_path": path,
+        "timeline_continues": int(epoch > 0 or path in _traces_begun),
+        "timeline_job": _traces_begun.get(path) or named,
+    }
 
 
 @functools.lru_cache(maxsize=1)  # once in a process that leaves and joins again

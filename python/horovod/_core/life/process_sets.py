@@ -218,8 +218,8 @@ def _agreed(current: session.Session, ranks: Sequence[int], by_members: bool) ->
         return waiting.finish(current.engine, current.engine.process_set_add(ranks, by_members), value=True)
     except ShutdownError as error:
         raise ShutdownError(
-            f"The process set of {listed(ranks)} cannot be made: {str(error).rstrip('.')}. A set or group is made while all ranks of "
-            "the job are there; make it before the first of them shuts down."
+            f"The process set of {listed(ranks)} cannot be made: {str(error).rstrip('.')}. A set or group is made "
+            "while all ranks of the job are there; make it before the first of them shuts down."
         ) from error
 
 
