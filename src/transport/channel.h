@@ -15,6 +15,8 @@ class Channel {
   virtual ~Channel() = default;
   // Takes as many bytes as fit now; 0 = would block. Fails with kPeerLost when the peer closed or died.
   virtual Result<size_t> Write(std::span<const std::byte> bytes) = 0;
+  // The same, for who goes on at once with bytes behind these: they may wait for those, to travel in one packet.
+  virtual Result<size_t> WriteAhead(std::span<const std::byte> bytes) { return Write(bytes); }
   // Gives as many bytes as are there now; 0 = nothing yet. kPeerLost when the peer closed and all its bytes were read.
   virtual Result<size_t> Read(std::span<std::byte> bytes) = 0;
   // kPeerLost: nothing gets through to the peer's host or back any more. To be asked at least twice a second while

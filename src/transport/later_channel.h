@@ -19,6 +19,9 @@ class LaterChannel final : public Channel {
   LaterChannel(int peer, Ask ask) : peer_(peer), ask_(std::move(ask)) {}
 
   Result<size_t> Write(std::span<const std::byte> bytes) override;
+  Result<size_t> WriteAhead(std::span<const std::byte> bytes) override {
+    return way_ != nullptr ? way_->WriteAhead(bytes) : Wish();
+  }
   Result<size_t> Read(std::span<std::byte> bytes) override;
   Status CheckPeer(double now) override { return way_ != nullptr ? way_->CheckPeer(now) : failed_; }
   int fd() const override { return way_ != nullptr ? way_->fd() : -1; }

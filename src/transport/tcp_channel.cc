@@ -73,10 +73,13 @@ TcpChannel::~TcpChannel() {
   if (fd_ >= 0) close(fd_);
 }
 
-Result<size_t> TcpChannel::Write(std::span<const std::byte> bytes) {
+// The kernel keeps a packet that is not full until the next call, or for 0.2 s.
+Result<size_t> TcpChannel::WriteAhead(std::span<const std::byte> bytes) { return Send(bytes, MSG_MORE); }
+
+Result<size_t> TcpChannel::Send(std::span<const std::byte> bytes, int flags) {
   if (bytes.empty()) return size_t{0};
   for (;;) {
-    const ssize_t n = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = send(fd_, bytes.data(), bytes.size(), flags | MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) return static_cast<size_t>(n);
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
     if (errno != EINTR) return Lost("sending", bytes.size(), errno);

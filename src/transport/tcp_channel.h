@@ -42,7 +42,8 @@ class TcpChannel final : public Channel {
   TcpChannel(const TcpChannel&) = delete;
   TcpChannel& operator=(const TcpChannel&) = delete;
 
-  Result<size_t> Write(std::span<const std::byte> bytes) override;
+  Result<size_t> Write(std::span<const std::byte> bytes) override { return Send(bytes, 0); }
+  Result<size_t> WriteAhead(std::span<const std::byte> bytes) override;
   Result<size_t> Read(std::span<std::byte> bytes) override;
   Status CheckPeer(double now) override;
   int fd() const override { return fd_; }
@@ -52,6 +53,7 @@ class TcpChannel final : public Channel {
  private:
   TcpChannel(int fd, int self, int peer) : fd_(fd), self_(self), peer_(peer) {}
   bool SetOptions(TcpUse use, double silence_s);
+  Result<size_t> Send(std::span<const std::byte> bytes, int flags);
   Status Lost(const char* doing, size_t bytes, int error);
   Status NoAnswer(const std::string& fact) const;
 

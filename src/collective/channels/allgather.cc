@@ -52,6 +52,10 @@ Task AgreeOnRows(const Group& group, Batch& batch) {
 // No memory but the results. Invariant: a block is forwarded only after it has arrived; its sizes are known to all.
 Task Allgather(const Group& group, Batch& batch) {
   if (group.size() == 1) co_return co_await SoloCollective(group, batch);
+  if (group.size() == 2) {  // nothing is forwarded, so the rows need not wait for the other's sizes
+    co_return co_await ExchangeRows(group, batch,
+                                    [](const Tensor& t, int) { return Rows{0, static_cast<size_t>(RowsOf(t))}; });
+  }
   HVD_CO_TRY(co_await AgreeOnRows(group, batch));
   const Team team = TeamOf(group);
   const int n = team.size();

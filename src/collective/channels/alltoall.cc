@@ -1,4 +1,4 @@
-// Alltoall; see collectives.h and, for the algorithm, schedule.h.
+// Alltoall, and an allgather of two; see collectives.h and, for the algorithm, schedule.h.
 #include <numeric>
 
 #include "collective/channels/collectives.h"
@@ -9,15 +9,20 @@
 namespace hvd::collective::channels {
 namespace {
 
+size_t RowsBefore(const std::vector<int64_t>& rows, int member) {
+  return static_cast<size_t>(std::accumulate(rows.begin(), rows.begin() + member, int64_t{0}));
+}
+
 // Tells every member how many rows it will get from this one, and allocates the results. Nothing waits for anything:
-// all of it is in flight at once.
-Task AgreeOnRows(const Group& group, const Team& team, Batch& batch) {
+// all of it is in flight at once, and the rows behind it.
+Task AgreeOnRows(const Team& team, Batch& batch, RowsTo rows_to, PlanRun* rows) {
   const int n = team.size();
   const size_t n_tensors = batch.tensors.size();
   std::vector<int64_t> to(n * n_tensors), from(n * n_tensors);
   std::vector<Range> blocks;
   for (int p = 0; p < n; ++p) {
-    for (size_t i = 0; i < n_tensors; ++i) to[p * n_tensors + i] = batch.tensors[i].splits[team.member[p]];
+    for (size_t i = 0; i < n_tensors; ++i)
+      to[p * n_tensors + i] = static_cast<int64_t>(rows_to(batch.tensors[i], team.member[p]).count);
     blocks.push_back({p * n_tensors, (p + 1) * n_tensors});
   }
   PlanRun::Work work;
@@ -27,56 +32,66 @@ Task AgreeOnRows(const Group& group, const Team& team, Batch& batch) {
   work.plan = PairwiseExchange(ShapeOf(n, team.index, to.size(), sizeof(int64_t)), blocks, blocks);
   work.seq = batch.seq;
   work.phase = Phase::kSizes;
-  PlanRun run(team, std::move(work), &group.scratch, &batch.waiting_for);
-  HVD_CO_TRY(co_await run.Finish());
+  std::vector<std::byte> scratch;
+  PlanRun run(team, std::move(work), &scratch, &batch.waiting_for);
+  HVD_CO_TRY(co_await run.Finish(rows));
   for (size_t i = 0; i < n_tensors; ++i) {
     Tensor& t = batch.tensors[i];
     t.received_rows.assign(n, 0);
-    for (int p = 0; p < n; ++p) {
-      t.received_rows[team.member[p]] = p == team.index ? t.splits[group.index] : from[p * n_tensors + i];
-    }
+    for (int p = 0; p < n; ++p) t.received_rows[team.member[p]] = (p == team.index ? to : from)[p * n_tensors + i];
     HVD_CO_TRY(PlaceRows(batch, t, t.received_rows));
   }
   co_return Status();
 }
 
-size_t RowsBefore(const std::vector<int64_t>& rows, int member) {
-  return static_cast<size_t>(std::accumulate(rows.begin(), rows.begin() + member, int64_t{0}));
-}
-
 }  // namespace
 
-// n-1 steps of sizes and n-1 steps of rows; each member sends and receives what the splits say. No memory but the
-// results. Invariant: both sides of a pair know the size of their block before it travels.
-Task Alltoall(const Group& group, Batch& batch) {
-  if (group.size() == 1) co_return co_await SoloCollective(group, batch);
+Task ExchangeRows(const Group& group, Batch& batch, RowsTo rows_to) {
   const Team team = TeamOf(group);
-  HVD_CO_TRY(co_await AgreeOnRows(group, team, batch));
+  const int n = team.size();
   const size_t unit = SizeOf(batch.dtype);
   std::vector<Range> sends, receives;
-  std::vector<OwnCopy> copies;
+  const std::vector<Range> none(n);
   PlanRun::Work work;
-  for (int p = 0; p < team.size(); ++p) {
-    const int member = team.member[p];
-    Range send{work.input.bytes(), 0}, receive{work.output.bytes(), 0};
-    for (Tensor& t : batch.tensors) {
+  for (const int member : team.member) {
+    const size_t begin = work.input.bytes();
+    for (const Tensor& t : batch.tensors) {
+      const Rows rows = rows_to(t, member);
       const size_t row_bytes = t.row_elems * unit;
-      const std::byte* from = t.input + RowsBefore(t.splits, member) * row_bytes;
-      std::byte* to = t.output + RowsBefore(t.received_rows, member) * row_bytes;
-      work.input.Add(from, static_cast<size_t>(t.splits[member]) * row_bytes);
-      work.output.Add(to, static_cast<size_t>(t.received_rows[member]) * row_bytes);
-      if (member == group.index) copies.push_back({to, from, static_cast<size_t>(t.splits[member]) * row_bytes});
+      if (member != group.index) work.input.Add(t.input + rows.first * row_bytes, rows.count * row_bytes);
     }
-    send.end = work.input.bytes();
-    receive.end = work.output.bytes();
-    sends.push_back(send);
-    receives.push_back(receive);
+    sends.push_back({begin, work.input.bytes()});
   }
-  work.plan =
-      PairwiseExchange(ShapeOf(team.size(), team.index, work.input.bytes(), 1, kMovedSegmentBytes), sends, receives);
+  const Shape shape = ShapeOf(n, team.index, work.input.bytes(), 1, kMovedSegmentBytes);
+  work.plan = PairwiseExchange(shape, sends, none);
   work.seq = batch.seq;
   PlanRun run(team, std::move(work), &group.scratch, &batch.waiting_for);
+  HVD_CO_TRY(co_await AgreeOnRows(team, batch, rows_to, &run));
+  std::vector<OwnCopy> copies;
+  Pieces output;
+  for (const int member : team.member) {
+    const size_t begin = output.bytes();
+    for (Tensor& t : batch.tensors) {
+      const size_t row_bytes = t.row_elems * unit, bytes = static_cast<size_t>(t.received_rows[member]) * row_bytes;
+      std::byte* to = t.output + RowsBefore(t.received_rows, member) * row_bytes;
+      if (member == group.index) {
+        copies.push_back({to, t.input + rows_to(t, member).first * row_bytes, bytes});
+      } else {
+        output.Add(to, bytes);
+      }
+    }
+    receives.push_back({begin, output.bytes()});
+  }
+  run.Expect(PairwiseExchange(shape, none, receives).receives, std::move(output));
   co_return co_await FinishCopying(run, copies);
+}
+
+// n-1 steps of sizes and n-1 steps of rows; each member sends and receives what the splits say.
+Task Alltoall(const Group& group, Batch& batch) {
+  if (group.size() == 1) co_return co_await SoloCollective(group, batch);
+  co_return co_await ExchangeRows(group, batch, [](const Tensor& t, int member) {
+    return Rows{RowsBefore(t.splits, member), static_cast<size_t>(t.splits[member])};
+  });
 }
 
 }  // namespace hvd::collective::channels

@@ -23,6 +23,17 @@ inline const std::byte* OwnOperand(const Batch& batch, const Tensor& t) {
   return batch.prescale != 1.0 ? t.output : t.input;
 }
 
+// Of a tensor, in its input.
+struct Rows {
+  size_t first = 0, count = 0;
+};
+// What this member sends to another, or keeps (to itself).
+using RowsTo = Rows (*)(const Tensor& t, int member);
+// Sizes, then rows, by pairwise exchange: the rows follow the sizes at once, so that nothing waits for anything but the
+// results for their sizes. No memory but the results. Sets result and received_rows. Invariant: a member knows the size
+// of a block before it reads it.
+Task ExchangeRows(const Group& group, Batch& batch, RowsTo rows_to);
+
 // First extent; a scalar is one row.
 inline int64_t RowsOf(const Tensor& t) { return t.shape.empty() ? 1 : t.shape[0]; }
 // Places the result of this many rows from the members; kInternal when a peer announced an impossible number.

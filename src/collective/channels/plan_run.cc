@@ -51,10 +51,23 @@ PlanRun::PlanRun(const Team& team, Work work, std::vector<std::byte>* scratch, i
     : team_(team), work_(std::move(work)), scratch_(scratch), waiting_for_(waiting_for) {
   size_t largest = 0;
   for (const Transfer& t : work_.plan.sends) largest = std::max(largest, StagedBytes(t, SourceOf(t)));
+  receive_stage_at_ = StageBytes(largest);
+  MakeRoom();
+}
+
+// For what comes in, behind what goes out.
+void PlanRun::MakeRoom() {
+  size_t largest = 0;
   for (const Transfer& t : work_.plan.receives)
     largest = std::max(largest, t.action == Action::kStore ? StagedBytes(t, work_.output) : BytesOf(t));
-  stage_bytes_ = (kHeaderBytes + largest + 63) / 64 * 64;
-  if (scratch_->size() < 2 * stage_bytes_) scratch_->resize(2 * stage_bytes_);
+  const size_t bytes = receive_stage_at_ + StageBytes(largest);
+  if (scratch_->size() < bytes) scratch_->resize(bytes);
+}
+
+void PlanRun::Expect(std::vector<Transfer> receives, Pieces output) {
+  work_.plan.receives = std::move(receives);
+  work_.output = std::move(output);
+  MakeRoom();
 }
 
 // In place but for what shares a call with the header, where the bytes lie in one piece.
@@ -83,6 +96,13 @@ Status PlanRun::Tell(const Status& why, const char* doing, const Transfer& t) co
                      std::to_string(steps) + ")");
 }
 
+// Whether the end of this message, the next to be sent, is followed at once by another to the same member.
+bool PlanRun::IsFollowed(const Transfer& t) const {
+  if (behind_ == nullptr || sent_ + 1 < work_.plan.sends.size() || behind_->work_.plan.sends.empty()) return false;
+  const Transfer& next = behind_->work_.plan.sends.front();
+  return next.peer == t.peer && next.after == 0;
+}
+
 Status PlanRun::WriteSome(const Transfer& t, size_t* n) {
   const size_t bytes = BytesOf(t), total = kHeaderBytes + bytes;
   const Pieces& from = SourceOf(t);
@@ -103,7 +123,9 @@ Status PlanRun::WriteSome(const Transfer& t, size_t* n) {
   const bool in_place = out_.payload != nullptr && out_.moved >= kJoined;
   const std::byte* data = in_place ? out_.payload + (out_.moved - kHeaderBytes) : stage + out_.moved;
   const size_t end = out_.payload != nullptr && !in_place ? kJoined : total;
-  const Result<size_t> written = team_.channels[t.peer]->Write({data, end - out_.moved});
+  const std::span<const std::byte> part(data, end - out_.moved);
+  transport::Channel& channel = *team_.channels[t.peer];
+  const Result<size_t> written = end < total || IsFollowed(t) ? channel.WriteAhead(part) : channel.Write(part);
   if (!written.ok()) return Tell(written.status(), "sends", t);
   out_.moved += *written;
   *n = *written;
@@ -131,7 +153,7 @@ Status PlanRun::PushSends(size_t* moved) {
 
 Status PlanRun::CheckHeader(const Transfer& t) const {
   Fields got, want;
-  std::memcpy(&got, scratch_->data() + stage_bytes_, sizeof(got));
+  std::memcpy(&got, scratch_->data() + receive_stage_at_, sizeof(got));
   const Header header = HeaderOf(t);
   std::memcpy(&want, header.data(), sizeof(want));
   if (std::memcmp(&got, &want, sizeof(got)) == 0) return Status();
@@ -146,7 +168,7 @@ Status PlanRun::CheckHeader(const Transfer& t) const {
 
 Status PlanRun::ReadSome(const Transfer& t, size_t* n) {
   const size_t bytes = BytesOf(t), total = kHeaderBytes + bytes;
-  std::byte* stage = scratch_->data() + stage_bytes_;
+  std::byte* stage = scratch_->data() + receive_stage_at_;
   if (!in_.begun) {
     const bool place = t.action == Action::kStore && bytes > kJoinedBytes;
     in_ = {true, place ? work_.output.Contiguous(t.range.begin * work_.unit_bytes, bytes) : nullptr, 0};
@@ -186,7 +208,7 @@ Status PlanRun::PullReceives(size_t* moved) {
 
 void PlanRun::Deliver(const Transfer& t) {
   if (in_.payload != nullptr) return;
-  std::byte* from = scratch_->data() + stage_bytes_ + kHeaderBytes;
+  std::byte* from = scratch_->data() + receive_stage_at_ + kHeaderBytes;
   if (t.action != Action::kStore) {
     Combine(t, from);
     return;
@@ -238,20 +260,27 @@ void PlanRun::NoteWaiting() const {
              : team_.channels[receiving ? work_.plan.receives[received_].peer : work_.plan.sends[sent_].peer]->peer();
 }
 
-Task PlanRun::Finish() {
+// What is behind begins when all that goes out before it has gone.
+Status PlanRun::AdvanceWithBehind(size_t* moved) {
+  HVD_TRY(Advance(moved));
+  return behind_ != nullptr && sent_ == work_.plan.sends.size() ? behind_->Advance(moved) : Status();
+}
+
+Task PlanRun::Finish(PlanRun* behind) {
   struct Progress final : Condition {
     explicit Progress(PlanRun* r) : run(r) {}
     PlanRun* run;
     Status status;
     size_t moved = 0;
     bool Ready() override {
-      status = run->Advance(&moved);
+      status = run->AdvanceWithBehind(&moved);
       return !status.ok() || moved > 0 || run->done();
     }
     bool await_ready() { return false; }
     void await_suspend(Task::Handle h) { SuspendOn(h, this); }
     Status await_resume() { return std::move(status); }
   };
+  behind_ = behind;
   size_t turn = 0;
   while (!done()) {
     NoteWaiting();

@@ -60,8 +60,11 @@ class PlanRun {
   // Moves what can be moved now, at most about kTurnBytes. *moved += bytes sent, received and combined; 0: nothing can
   // go on now.
   Status Advance(size_t* moved);
-  // co_await: Status. Runs to the end, yielding between turns.
-  Task Finish();
+  // co_await: Status. Runs to the end, yielding between turns. behind: null, or a run whose sends follow this one's on
+  // the same channels; it goes on beside this one, has a scratch of its own, and receives nothing before its Expect.
+  Task Finish(PlanRun* behind = nullptr);
+  // For a run that was made without receives, because their places were not known yet: these.
+  void Expect(std::vector<Transfer> receives, Pieces output);
 
   // About 100 us of copying through a socket.
   static constexpr size_t kTurnBytes = 512 << 10;
@@ -78,6 +81,9 @@ class PlanRun {
     size_t moved = 0;              // of header and payload
   };
 
+  void MakeRoom();
+  Status AdvanceWithBehind(size_t* moved);
+  bool IsFollowed(const Transfer& t) const;
   Status PushSends(size_t* moved);
   Status PullReceives(size_t* moved);
   Status WriteSome(const Transfer& t, size_t* n);
@@ -89,6 +95,7 @@ class PlanRun {
   Status Tell(const Status& why, const char* doing, const Transfer& t) const;
   const Pieces& SourceOf(const Transfer& t) const { return t.own == Where::kInput ? work_.input : work_.output; }
   size_t StagedBytes(const Transfer& t, const Pieces& where) const;
+  static size_t StageBytes(size_t payload_bytes) { return (kHeaderBytes + payload_bytes + 63) / 64 * 64; }
   size_t BytesOf(const Transfer& t) const { return t.range.size() * work_.unit_bytes; }
   void NoteWaiting() const;
 
@@ -96,9 +103,10 @@ class PlanRun {
   Work work_;
   std::vector<std::byte>* scratch_;
   int* waiting_for_;
-  size_t stage_bytes_ = 0;  // scratch: header and payload of the message that goes out, then of the one that comes in
+  size_t receive_stage_at_ = 0;  // scratch: header and payload of what goes out, then of what comes in
   size_t sent_ = 0, received_ = 0;
   Flow out_, in_;
+  PlanRun* behind_ = nullptr;  // see Finish
 };
 
 }  // namespace hvd::collective::channels

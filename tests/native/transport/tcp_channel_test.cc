@@ -45,6 +45,24 @@ TEST(tcp_carries_bytes_in_order_both_ways) {
   }
 }
 
+// In one packet, unless this thread is held up for so long that the kernel waits no longer.
+TEST(tcp_sends_what_is_written_ahead_with_what_follows) {
+  auto [a, b] = Ends(Link::kTcp);
+  const Bytes sent = RandomElements(DType::kUint8, 50, 3);
+  size_t most = 0;
+  for (int attempt = 0; attempt < 20 && most < sent.size(); ++attempt) {
+    EXPECT_EQ(*a->WriteAhead(std::span(sent).first(20)), size_t{20});
+    EXPECT_EQ(*a->Write(std::span(sent).subspan(20)), size_t{30});
+    Bytes got(50);
+    for (size_t at = 0, n = 0; at < got.size(); at += n) {
+      n = *b->Read(std::span(got).subspan(at));
+      most = std::max(most, n);
+    }
+    EXPECT(got == sent);
+  }
+  EXPECT_EQ(most, sent.size());
+}
+
 TEST(tcp_never_blocks) {
   auto [a, b] = Ends(Link::kTcp);
   std::byte byte[1];

@@ -143,6 +143,32 @@ TEST(channel_alltoall_any_splits) {
   });
 }
 
+// The other member has said nothing yet: the rows do not wait for its sizes.
+TEST(channel_rows_follow_their_sizes_at_once) {
+  constexpr int64_t kRows = 1000;
+  constexpr size_t kHeader = 32, kSizes = sizeof(int64_t);
+  for (const OpType type : {OpType::kAlltoall, OpType::kAllgather}) {
+    ChannelWorld world(Apart(2), Link::kMemory, false);
+    const auto side = world.MakeGroup(0);
+    const Bytes input = Noise(kRows * 8, 1);
+    Batch batch;
+    batch.seq = 1;
+    batch.type = type;
+    batch.dtype = DType::kInt64;
+    batch.tensors.push_back(MakeTensor(input.data(), nullptr, {kRows}));
+    batch.tensors[0].splits = {kRows / 4, kRows - kRows / 4};
+    Runner runner(type == OpType::kAlltoall ? Alltoall(side->group, batch) : Allgather(side->group, batch));
+    while (runner.Advance()) {
+    }
+    EXPECT(!runner.done());
+    const size_t rows = type == OpType::kAlltoall ? kRows - kRows / 4 : kRows;
+    Bytes sent(32 << 10);
+    EXPECT_EQ(*world.channel(1, 0)->Read(sent), kHeader + kSizes + kHeader + rows * 8);
+    EXPECT(std::equal(input.end() - static_cast<ptrdiff_t>(rows) * 8, input.end(),
+                      sent.begin() + static_cast<ptrdiff_t>(kHeader + kSizes + kHeader)));
+  }
+}
+
 TEST(channel_reducescatter_uneven_rows_and_factors) {
   OnEveryNet(kSizes, [](ChannelWorld& world, const Group& group) {
     const int n = group.size();
