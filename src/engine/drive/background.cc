@@ -41,10 +41,10 @@ void Background::Loop() {
   Waker::Events events;
   events.reserve(Sleeper::kMostEvents);
   while (!stop_.load(std::memory_order_seq_cst)) {
+    const bool missed = tools_.waker->watches_sockets() && tools_.waker->IsNews(events);
     driver_->Notice(events);  // before the role is tried: a ring that comes after this look must not be drained
     // What comes over sockets wakes this thread also when another one drives. A thread that leaves the role from now on
     // sees that.
-    const bool missed = tools_.waker->watches_sockets() && !events.empty();
     if (missed) driver_->SetMissed();
     events.clear();
     double until = std::numeric_limits<double>::infinity();
@@ -70,7 +70,7 @@ void Background::Loop() {
 // Until there is nothing to do (*idle) or somebody else wants to. Returns when this thread must look again.
 double Background::DriveInRole(bool* idle) {
   driver_->InRole([&] {
-    tools_.waker->TakeSocketNews();
+    if (!tools_.waker->Hear()) tools_.waker->TakeSocketNews();
     tools_.progress->Look();
     *idle = Drive();
   });

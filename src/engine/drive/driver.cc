@@ -28,10 +28,12 @@ void Driver::Notice(const Waker::Events& events) {
 }
 
 void Driver::LeaveRole(Leaving who) {
-  if (tools_.waker->Hear()) InRole([this] { tools_.progress->Announce(); });
-  const Completion::Due due = tools_.arrivals->TakeDue();
   const bool foreground = who == Leaving::kForeground;
   Progress& progress = *tools_.progress;
+  // A thread that has got its result is probably back soon, and hushes the sockets again.
+  const bool stays_hushed = foreground && tools_.waker->hushed() && !progress.Busy();
+  if (!stays_hushed && tools_.waker->Hear()) InRole([&] { progress.Announce(); });
+  const Completion::Due due = tools_.arrivals->TakeDue();
   const double deadline = foreground ? progress.NextDeadline() : std::numeric_limits<double>::infinity();
   const auto background_oversleeps = [&] { return deadline < background_until_.load(std::memory_order_seq_cst); };
   bool look_soon = (foreground && progress.Busy()) || background_oversleeps();
@@ -48,6 +50,8 @@ void Driver::LeaveRole(Leaving who) {
   if (look_soon || background_oversleeps() ||
       (foreground && (progress.AnythingReady() || missed_.load(std::memory_order_seq_cst))))
     tools_.waker->LookSoon();
+  else if (stays_hushed)
+    tools_.waker->LookLater();
   Run(due);
 }
 

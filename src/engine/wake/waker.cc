@@ -4,6 +4,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/limits.h"
@@ -13,6 +14,9 @@ namespace {
 
 // How long an asynchronous submission may wait for the background thread to look at it.
 constexpr double kLookAfterS = 100e-6;
+// How long sockets may stay hushed after a thread has got what it waited for. To hush them and to hear them again in
+// each small operation costs an eighth of it; the look costs less than a hundredth of what passes until then.
+constexpr double kLookLaterS = 400e-6;
 
 Status Made(const char* what, Fd* out, int fd) {
   out->Reset(fd);
@@ -83,9 +87,17 @@ void Waker::NudgeDriver() {
 }
 
 void Waker::LookSoon() {
-  if (look_armed_.exchange(true, std::memory_order_seq_cst)) return;
+  if (look_.exchange(Look::kSoon, std::memory_order_seq_cst) != Look::kSoon) ArmTimer(kLookAfterS);
+}
+
+void Waker::LookLater() {
+  Look none = Look::kNone;
+  if (look_.compare_exchange_strong(none, Look::kLater, std::memory_order_seq_cst)) ArmTimer(kLookLaterS);
+}
+
+void Waker::ArmTimer(double after_s) {
   itimerspec when = {};
-  when.it_value.tv_nsec = static_cast<long>(kLookAfterS * 1e9);
+  when.it_value.tv_nsec = static_cast<long>(after_s * 1e9);
   timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
@@ -118,10 +130,16 @@ bool Waker::TakeSocketNews() {
   return any;
 }
 
+bool Waker::IsNews(const Events& events) const {
+  const bool later = look_.load(std::memory_order_seq_cst) == Look::kLater;
+  return std::any_of(events.begin(), events.end(),
+                     [later](const Sleeper::Event& e) { return !later || e.kind != Sleeper::Kind::kTimer; });
+}
+
 void Waker::Drain(const Sleeper::Event& event) {
   if (event.kind == Sleeper::Kind::kDoorbell) (void)Drained(doorbell_);
   if (event.kind == Sleeper::Kind::kNudge) (void)Drained(nudge_.get());
-  if (event.kind == Sleeper::Kind::kTimer && Drained(timer_.get())) look_armed_.store(false, std::memory_order_seq_cst);
+  if (event.kind == Sleeper::Kind::kTimer && Drained(timer_.get())) look_.store(Look::kNone, std::memory_order_seq_cst);
 }
 
 }  // namespace hvd::engine

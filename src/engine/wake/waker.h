@@ -42,6 +42,8 @@ class Waker {
   // Has the background thread look at everything in a moment, unless it is going to already. Used instead of ringing at
   // once by threads that are probably back before then.
   void LookSoon();
+  // The same a little later.
+  void LookLater();
 
   // Does a waiting thread watch sockets too? If not, it sleeps on the bell.
   bool watches_sockets() const { return sockets_; }
@@ -50,6 +52,9 @@ class Waker {
   // For timeout_s (infinity allowed), or until something comes: *events. False: interrupted by a signal.
   bool Sleep(double timeout_s, Events* events);
   void SleepInBackground(double timeout_s, Events* events) { background_.Wait(timeout_s, events); }
+  // Whether a thread that drives has to know of these, which are not drained yet. It looks at everything anyway when it
+  // leaves, so the timer of LookLater is nothing new.
+  bool IsNews(const Events& events) const;
   // Takes an event off its descriptor, if it is one of this rank's own.
   void Drain(const Sleeper::Event& event);
 
@@ -58,19 +63,22 @@ class Waker {
   void Hush();
   // The end of that. True: something has come that this thread may not have read yet.
   bool Hear();
+  bool hushed() const { return hushed_; }
   // Forgets what has come over the sockets so far. For who reads all of them afterwards.
   bool TakeSocketNews();
 
  private:
   Waker(int doorbell, transport::Neighbours* neighbours) : doorbell_(doorbell), neighbours_(neighbours) {}
   Status Make(int rank);
+  enum class Look { kNone, kLater, kSoon };
+  void ArmTimer(double after_s);
   bool sleeps_on_bell() const { return neighbours_ != nullptr && !sockets_; }
 
   const int doorbell_;
   transport::Neighbours* const neighbours_;
   std::atomic<uint32_t> own_bell_{0};  // when there are no neighbours
   Fd timer_;
-  std::atomic<bool> look_armed_{false};  // the timer runs
+  std::atomic<Look> look_{Look::kNone};  // for what the timer runs
   Fd nudge_;                             // wakes a waiting thread that sleeps on descriptors, and nobody else
   bool sockets_ = false;
   bool hushed_ = false;           // the holder of the role has silenced the sockets

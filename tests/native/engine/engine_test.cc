@@ -349,4 +349,33 @@ TEST(engine_across_hosts_threads_and_a_root_that_waits_for_nobody) {
   });
 }
 
+// A thread of the root that has got its result leaves the sockets hushed for a moment: what comes then is passed on all
+// the same, and soon.
+TEST(engine_across_hosts_a_root_that_has_just_waited_passes_on_what_comes) {
+  EngineWorld::Options options;
+  options.host_of_rank = {0, 1, 2};
+  EngineWorld world(3, options);
+  std::vector<int> ids(3);
+  RanksAsThreads(3, [&](int r) {
+    std::shared_ptr<Completion> c;
+    EXPECT_OK(world[r].AddSet({1, 2}, &c));
+    EXPECT(world[r].Wait(*c, 60));
+    ids[r] = static_cast<int>(c->value);
+  });
+  for (int step = 0; step < 50; ++step) {
+    RanksAsThreads(3, [&](int r) {
+      std::vector<float> data = Filled(10, 1.0f);
+      EXPECT_OK(RunOp(world[r], Allreduce("all", &data).op));
+      EXPECT_EQ(data[9], 3.0f);
+      if (r == 0) return;
+      Op pair = Allreduce("pair", &data);
+      pair.op.process_set = ids[r];
+      const double begin = NowS();
+      EXPECT_OK(RunOp(world[r], pair.op));
+      EXPECT(NowS() - begin < 10);
+      EXPECT_EQ(data[9], 6.0f);
+    });
+  }
+}
+
 }  // namespace hvd::test::engine_engine
