@@ -14,7 +14,7 @@ size_t RowsBefore(const std::vector<int64_t>& rows, int member) {
 }
 
 // Tells every member how many rows it will get from this one, and allocates the results. Nothing waits for anything:
-// all of it is in flight at once, and the rows behind it.
+// all of it is in flight at once, and the rows behind it, if that run is given.
 Task AgreeOnRows(const Team& team, Batch& batch, RowsTo rows_to, PlanRun* rows) {
   const int n = team.size();
   const size_t n_tensors = batch.tensors.size();
@@ -62,11 +62,13 @@ Task ExchangeRows(const Group& group, Batch& batch, RowsTo rows_to) {
     }
     sends.push_back({begin, work.input.bytes()});
   }
+  // Of much the beginning would only be in the way: this choice is this member's own, and changes no message.
+  const bool at_once = work.input.bytes() <= kSegmentBytes;
   const Shape shape = ShapeOf(n, team.index, work.input.bytes(), 1, kMovedSegmentBytes);
   work.plan = PairwiseExchange(shape, sends, none);
   work.seq = batch.seq;
   PlanRun run(team, std::move(work), &group.scratch, &batch.waiting_for);
-  HVD_CO_TRY(co_await AgreeOnRows(team, batch, rows_to, &run));
+  HVD_CO_TRY(co_await AgreeOnRows(team, batch, rows_to, at_once ? &run : nullptr));
   std::vector<OwnCopy> copies;
   Pieces output;
   for (const int member : team.member) {

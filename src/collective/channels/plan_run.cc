@@ -100,7 +100,7 @@ Status PlanRun::Tell(const Status& why, const char* doing, const Transfer& t) co
 bool PlanRun::IsFollowed(const Transfer& t) const {
   if (behind_ == nullptr || sent_ + 1 < work_.plan.sends.size() || behind_->work_.plan.sends.empty()) return false;
   const Transfer& next = behind_->work_.plan.sends.front();
-  return next.peer == t.peer && next.after == 0;
+  return next.peer == t.peer && next.after == 0 && behind_->BytesOf(next) <= kPacketBytes;
 }
 
 Status PlanRun::WriteSome(const Transfer& t, size_t* n) {
@@ -125,7 +125,8 @@ Status PlanRun::WriteSome(const Transfer& t, size_t* n) {
   const size_t end = out_.payload != nullptr && !in_place ? kJoined : total;
   const std::span<const std::byte> part(data, end - out_.moved);
   transport::Channel& channel = *team_.channels[t.peer];
-  const Result<size_t> written = end < total || IsFollowed(t) ? channel.WriteAhead(part) : channel.Write(part);
+  const Result<size_t> written =
+      (end < total && bytes <= kPacketBytes) || IsFollowed(t) ? channel.WriteAhead(part) : channel.Write(part);
   if (!written.ok()) return Tell(written.status(), "sends", t);
   out_.moved += *written;
   *n = *written;
