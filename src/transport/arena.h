@@ -1,8 +1,8 @@
 // Arena: the layout of one rank's shared region. Only the owner stores into it, with five exceptions that are said
 // below. Fixed part first (words, buffers, rings to each neighbour), then the resident heap.
 //
-//   words    progress, failed, bell; ring cursors, two pairs per neighbour; changed by other ranks too (exception 4): the
-//            express word and its sleepers; of the first rank's only: whether ranks share cores
+//   words    progress, failed, bell; ring cursors, two pairs per neighbour; changed by other ranks too (exception 4):
+//            the express word and its sleepers; of the first rank's only: whether ranks share cores
 //   express  2 x 64 KB      what a rank brings to an operation without negotiation (engine/express/express.h)
 //   small    2 x 64 KB      flat exchange of small batches
 //   stages    2 x 512 KB     streamed chunks of large batches; one piece of memory. In an allreduce of two ranks the
