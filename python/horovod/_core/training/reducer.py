@@ -93,7 +93,8 @@ class GradientReducer:
         # Those that contribute zeros where they are not ready; in the order of all.
         self.required: list[Hashable] = list(self._name_of)
         self._lock = threading.RLock()  # guards all below: hooks may run on several threads
-        self.left = dict.fromkeys(self._name_of, self._passes)
+        self._all_left = dict.fromkeys(self._name_of, self._passes)
+        self.left = self._all_left.copy()
         self._group_of: dict[Hashable, tuple[Hashable, ...]] = {}
         for group in assign_groups(list(self._name_of), groups):
             self._group_of.update(dict.fromkeys(group, group))
@@ -135,7 +136,8 @@ class GradientReducer:
         passes = checked_passes(passes)
         with self._lock:
             self._passes = passes
-            self.left = dict.fromkeys(self._name_of, passes)
+            self._all_left = dict.fromkeys(self._name_of, passes)
+            self.left = self._all_left.copy()
 
     def ready(self, key: Hashable) -> None:
         """The gradient of a parameter has been accumulated once. Submits it, or its group, if that was the last time
@@ -161,21 +163,28 @@ class GradientReducer:
             ):
                 self._complete(key)
 
-    def ready_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any]) -> None:
+    def ready_again(
+        self, keys: list[Hashable], tensors: list[Any], started: list[Any], waits: bool = False
+    ) -> bool:
         """`ready` for gradients that have been read already, up to the first for which this is not the last pass, or
         which is not like the one before.
 
         Args:
             tensors: as `GradientSource.read` gives them, one for each key.
             started: gets an entry for each that is submitted, also when this raises.
+            waits: for a moment.
+
+        Returns:
+            True if those that were submitted have been waited for, and are reduced.
         """
         with self._lock:
             if self._settled or self._round:
-                return
+                return False
             # What has been submitted is left for no more passes.
             others = [place for place, key in enumerate(keys) if key not in self._again or self.left[key] != 1]
             first = keys[: others[0]] if others else keys
             self._start_again(first, tensors, started)
+            return waits and bool(started) and self._flights.land_briefly(keys[: len(started)], started)
 
     def synchronize(self, once: bool = False) -> None:
         """Submits what is missing (zeros for parameters without a gradient), waits for everything and writes the
@@ -333,7 +342,7 @@ class GradientReducer:
         self._submitted.clear()
         self._settled = _NONE
         self._waiting.clear()
-        self.left = dict.fromkeys(self._name_of, self._passes)
+        self.left = self._all_left.copy()
         self._round = 0
         return self._flights.take() if self._flights else self._flights
 

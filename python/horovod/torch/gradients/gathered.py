@@ -12,7 +12,11 @@ from typing import Any, Final
 
 import torch
 
-__all__ = ["GatheredGradients", "is_small", "send_again", "submit_gathered"]
+from horovod.torch.versions import increment_versions
+
+__all__ = ["NO_PASS", "GatheredGradients", "is_small", "send_again", "submit_gathered"]
+
+NO_PASS: Final = -2
 
 _SMALL_BYTES: Final = 64 << 10
 # More than these are submitted before the pass ends, to be reduced beside it.
@@ -28,14 +32,14 @@ class GatheredGradients:
     """See the module.
 
     Attributes:
-        wants: True while small gradients may be noted here: not after an earlier pass has submitted gradients of the
-            same step, for which a second submission waits.
+        of_pass: autograd's number of the pass whose small gradients are noted here; NO_PASS: none are noted, as after
+            an earlier pass has submitted gradients of the same step, for which a second submission waits.
     """
 
     def __init__(self) -> None:
+        self.of_pass = NO_PASS
         self._numbers: list[int] = []
         self._bytes = 0
-        self.wants = False
 
     def add(self, number: int, nbytes: int) -> bool:
         """Notes a gradient that has been accumulated. True: it is time to submit what is noted."""
@@ -50,41 +54,51 @@ class GatheredGradients:
         return numbers
 
 
-def submit_gathered(access: Any) -> None:
+def submit_gathered(access: Any, waits: bool = False) -> bool:
     """Submits the small gradients of a pass that have not been submitted.
 
     Args:
         access: see `horovod.torch.gradients.reducer.GradientAccess`; also below.
+        waits: for a moment, until they are reduced.
+
+    Returns:
+        True if there were any.
     """
     numbers = access.gathered.take()
-    for number in numbers[access.send_again(numbers) if numbers else 0 :]:
+    for number in numbers[access.send_again(numbers, waits) if numbers else 0 :]:
         if not access.send_again([number]):
             access.ready(number)
+    return bool(numbers)
 
 
-def send_again(access: Any, numbers: list[int]) -> int:
+def send_again(access: Any, numbers: list[int], waits: bool = False) -> int:
     """The short way for gradients without homes that are contiguous, as their parameters, and like those before.
+
+    Args:
+        waits: for a moment; what has been reduced then is under way no more.
 
     Returns:
         How many have been submitted: up to the first of another kind.
     """
     parameters, reducers = access.parameters, access.reducer_of
     reducer = reducers[numbers[0]]
-    own: list[torch.Tensor] = []
-    sent: list[tuple[torch.Tensor, int, torch.Tensor, bool]] = []
+    given: list[torch.Tensor] = []
+    own: list[torch.Tensor] = []  # keep the memory, whatever becomes of the gradients meanwhile
     for number in numbers:
         parameter = parameters[number]
         grad = parameter.grad
-        if grad is None or grad.layout is not torch.strided or reducers[number] is not reducer:
+        if grad is None or not parameter.is_contiguous() or reducers[number] is not reducer:
             break
-        if not grad.is_contiguous() or not parameter.is_contiguous():
-            break
-        tensor = grad.data
-        own.append(tensor)
-        sent.append((grad, tensor.data_ptr(), tensor, False))
+        given.append(grad)
+        own.append(grad.data)
     started: list[Any] = []
+    landed = False
     try:
-        reducer.ready_again(numbers[: len(own)], own, started)
+        landed = reducer.ready_again(numbers[: len(own)], own, started, waits)
     finally:
-        access.under_way.sent.update(zip(numbers[: len(started)], sent))
+        if not landed:
+            sent = [(grad, tensor.data_ptr(), tensor, False) for grad, tensor in zip(given, own[: len(started)])]
+            access.under_way.sent.update(zip(numbers, sent))
+    if landed:
+        increment_versions(given)  # the engine has written behind autograd's back
     return len(started)

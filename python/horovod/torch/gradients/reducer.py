@@ -30,7 +30,7 @@ from horovod.torch.collectives.operators import collectives
 from horovod.torch.collectives.sparse import sparse_allreduce_async
 from horovod.torch.gradients.after_pass import AfterPass, EndOfPass, call_after_pass, pass_number
 from horovod.torch.gradients.default_check import AccessCheck
-from horovod.torch.gradients.gathered import GatheredGradients, is_small, send_again, submit_gathered
+from horovod.torch.gradients.gathered import NO_PASS, GatheredGradients, is_small, send_again, submit_gathered
 from horovod.torch.gradients.handover import Handover
 from horovod.torch.gradients.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
 from horovod.torch.gradients.layout import dense_view, in_order_of, part_gradients
@@ -82,7 +82,7 @@ class GradientAccess:
         self.discards_seen = -1  # see `discards`
         self.pass_count = PassCount()
         self.settled_early = False  # `settle` has ended the step, and nothing has used it since
-        self._pass = -2  # autograd's number of the last one
+        self._pass = NO_PASS  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
         self.deferred: list[int] = []  # accumulated in this pass, and submitted at its end: hooks of the program follow
         self.gathered = GatheredGradients()
@@ -149,7 +149,8 @@ class GradientAccess:
         """Has a parameter hand its gradient to this optimizer, and to no other."""
         parameter = self.parameters[number]
         small_bytes = parameter.nbytes if is_small(parameter) else 0
-        hook: Any = functools.partial(_on_gradient, weakref.ref(self), number, self._homes.get(number), small_bytes)
+        home = self._homes.get(number)
+        hook: Any = functools.partial(_on_gradient, weakref.ref(self), self.gathered, number, home, small_bytes)
         hook.kept = self.handover.kept
         self.hooks[number] = put_hook(parameter, self.ledger, hook)
 
@@ -212,17 +213,19 @@ class GradientAccess:
 
     def ends_pass(self) -> bool:
         """Called when autograd has ended a backward pass. True if gradients are under way."""
-        submit_gathered(self)
+        if self._session is not session.current:
+            self.forget_unsent()
+            return False
+        submit_gathered(self, waits=True)
         while self.deferred:
             self.ready(self.deferred.pop())
         if self._frozen:
             self.attach(has_new=False)  # what has no hook yet counts as left out
-        if self._session is session.current:
-            for reducer in self.reducers:
-                if reducer.is_open:
-                    return True
-            return self.pass_count.is_last(self)
-        return False
+        if any(reducer.is_open for reducer in self.reducers):
+            return True
+        if self.gathered.of_pass == self._pass and any(reducer.step_has_begun for reducer in self.reducers):
+            return bool(self.missing())  # all that this pass has computed is reduced
+        return self.pass_count.is_last(self)
 
     def begin_pass(self, reference: weakref.ref[GradientAccess]) -> None:
         """Called by the first hook of a backward pass."""
@@ -234,7 +237,8 @@ class GradientAccess:
         if self._pass >= 0:
             call_after_pass(EndOfPass(reference))
         self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
-        self.gathered.wants = not (self._in_a_later_pass or any(each.step_has_begun for each in self.reducers))
+        is_first = not (self._in_a_later_pass or any(each.step_has_begun for each in self.reducers))
+        self.gathered.of_pass = self._pass if is_first else NO_PASS
 
     def defers(self, number: int, parameter: Any) -> bool:
         """True if hooks of the program come next, and may change a gradient, which is submitted at the end of the pass
@@ -409,27 +413,37 @@ def _zero_gradient(parameter: torch.Tensor, sparse_dims: Optional[int]) -> torch
 
 
 def _on_gradient(
-    reference: weakref.ref[GradientAccess], number: int, home: Optional[GradientHome], small_bytes: int, parameter: Any
+    reference: weakref.ref[GradientAccess],
+    gathered: GatheredGradients,
+    number: int,
+    home: Optional[GradientHome],
+    small_bytes: int,
+    parameter: Any,
 ) -> None:
     """Autograd calls this, with the last argument, when it has accumulated a gradient."""
     # A compiled backward pass must not trace into the engine.
     if is_compiling():
-        _on_gradient_outside_graphs(reference, number, home, small_bytes, parameter)
+        _on_gradient_outside_graphs(reference, gathered, number, home, small_bytes, parameter)
+        return
+    number_of_pass = pass_number()
+    has_followers = len(parameter._post_accumulate_grad_hooks) > 1
+    if small_bytes and gathered.of_pass == number_of_pass and not has_followers:
+        if gathered.add(number, small_bytes) and (access := reference()) is not None:
+            submit_gathered(access)
         return
     access = reference()
     if access is None:
         return
     if access._session is not session.current:
         access.follow_session()
-    number_of_pass = pass_number()
     if number_of_pass != access._pass or number_of_pass < 0:
         if access.handover.is_retired:
             return
         access.begin_pass(reference)
-    if len(parameter._post_accumulate_grad_hooks) > 1 and access.defers(number, parameter):
+    if has_followers and access.defers(number, parameter):
         return
-    if small_bytes and access.gathered.wants:
-        if access.gathered.add(number, small_bytes):
+    if small_bytes and gathered.of_pass == number_of_pass:
+        if gathered.add(number, small_bytes):
             submit_gathered(access)
         return
     # No variable may hold the gradient: `take_in` counts who does.
