@@ -90,7 +90,7 @@ class Gloo(Library):
 
         return Prepared(arrays, with_copies, lambda _: arrays)
 
-    def wrapped(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
+    def wrapped(self, model: Any, optimizer: Any, variant: str = "wrapped") -> tuple[Any, Any]:
         """DDP with its best settings for a model on the CPU: bucket views, no broadcast of buffers."""
         ddp = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
         return ddp, optimizer

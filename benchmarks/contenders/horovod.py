@@ -7,7 +7,9 @@ that the ranks share; ours only). Gradient modes: "async" (each submitted as it 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import numpy as np
@@ -75,16 +77,28 @@ class Horovod(Library):
 
         return Prepared(arrays, run, lambda _: arrays)
 
-    def wrapped(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
-        """DistributedOptimizer with its defaults."""
+    def wrapped(self, model: Any, optimizer: Any, variant: str = "wrapped") -> tuple[Any, Any]:
+        """DistributedOptimizer with its defaults; "resident": as with HOROVOD_RESIDENT_GRADIENTS=1."""
         self._made += 1
         # Two wrapped models in one job must not share names.
         named = [(f"{self._made}.{name}", parameter) for name, parameter in model.named_parameters()]
-        return model, self._hvd.DistributedOptimizer(optimizer, named_parameters=named)
+        with self._resident_gradients() if variant == "resident" else contextlib.nullcontext():
+            return model, self._hvd.DistributedOptimizer(optimizer, named_parameters=named)
 
     def close(self) -> None:
         """Collective."""
         self._hvd.shutdown()
+
+    @contextlib.contextmanager
+    def _resident_gradients(self) -> Iterator[None]:
+        """Optimizers that are made in the body have their gradients in shared memory."""
+        current = importlib.import_module("horovod._core.life.session").require()
+        before = current.settings
+        object.__setattr__(current, "settings", before.replace("benchmark", resident_gradients=True))
+        try:
+            yield
+        finally:
+            object.__setattr__(current, "settings", before)
 
     def _name(self, operation: str) -> str:
         self._made += 1

@@ -64,8 +64,12 @@ class Library:
         """
         raise NotImplementedError(mode)
 
-    def wrapped(self, model: Any, optimizer: Any) -> tuple[Any, Any]:
-        """A torch model and its optimizer, made to train together on all ranks."""
+    def wrapped(self, model: Any, optimizer: Any, variant: str = "wrapped") -> tuple[Any, Any]:
+        """A torch model and its optimizer, made to train together on all ranks.
+
+        Args:
+            variant: wrapped: with the library's defaults; others the implementation explains.
+        """
         raise NotImplementedError("training")
 
     def close(self) -> None:

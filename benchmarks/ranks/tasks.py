@@ -68,10 +68,11 @@ class Tasks:
         )
 
     def _do_train(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Steps of a loop: "plain" or "wrapped" by the library."""
+        """Steps of a loop of a model: "plain", or "wrapped" by the library, or so with "resident" gradients."""
         from ranks import training
 
-        loop = self._keep(f"train {order['variant']}", lambda: training.ResNetLoop(self._library, order["variant"]))
+        variant, model = order["variant"], order["model"]
+        loop = self._keep(f"train {model} {variant}", lambda: training.Loop(self._library, variant, model))
         return self._steps(loop, order)
 
     def _do_bookkeeping(self, order: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""Training loops for the benchmarks, in a rank program: a ResNet-50 that is cheap to compute, and a model of 161 tiny
-parameters.
+"""Training loops for the benchmarks, in a rank program: a ResNet-50 that is cheap to compute, perceptrons, and a model
+of 161 tiny parameters.
 
 Used by `tasks`. Every loop exists plain and wrapped by the library, side by side in the same process, so that
 the difference of their times is what distribution costs.
@@ -18,38 +18,44 @@ from ranks import resnet50
 # normalisation needs them.
 _PICTURES, _PIXELS = 2, 32
 _TINY_TENSORS, _TINY_ELEMS = 161, 64
+RESNET = "resnet50"
+_LAYERS, _BATCH, _CLASSES = 10, 32, 10  # of the perceptrons
 
 
-class ResNetLoop:
+class Loop:
     """zero_grad (the default: to None), forward, backward, step.
 
     Args:
-        library: wraps the model and optimizer of the variant "wrapped".
-        variant: plain or wrapped.
+        library: wraps the model and optimizer of every variant but "plain".
+        variant: plain, wrapped or resident.
+        model: RESNET, or the width of a perceptron of 10 such layers.
 
     Attributes:
         steps: made so far.
     """
 
-    def __init__(self, library: Library, variant: str) -> None:
+    def __init__(self, library: Library, variant: str, model: str) -> None:
         torch.manual_seed(1)
         self.steps = 0
-        self._own = resnet50.model()
+        if model == RESNET:
+            self._own, shape, classes = resnet50.model(), (_PICTURES, 3, _PIXELS, _PIXELS), resnet50.CLASSES
+        else:
+            self._own, shape, classes = _perceptron(int(model)), (_BATCH, int(model)), _CLASSES
         self._model: Any = self._own
         self._optimizer: Any = torch.optim.SGD(self._own.parameters(), lr=0.001)
-        if variant == "wrapped":
-            self._model, self._optimizer = library.wrapped(self._own, self._optimizer)
+        if variant != "plain":
+            self._model, self._optimizer = library.wrapped(self._own, self._optimizer, variant)
         torch.manual_seed(2 + library.rank)
-        self._pictures = torch.randn(_PICTURES, 3, _PIXELS, _PIXELS)
-        self._labels = torch.randint(resnet50.CLASSES, (_PICTURES,))
+        self._inputs = torch.randn(shape)
+        self._labels = torch.randint(classes, shape[:1])
         self._loss = torch.nn.CrossEntropyLoss()
 
     def step(self) -> None:
-        """One step; the next one sees other pictures."""
+        """One step; the next one sees other inputs."""
         self._optimizer.zero_grad()
-        self._loss(self._model(self._pictures), self._labels).backward()
+        self._loss(self._model(self._inputs), self._labels).backward()
         self._optimizer.step()
-        self._pictures = self._pictures.roll(1, 3)
+        self._inputs = self._inputs.roll(1, -1)
         self.steps += 1
 
     def checksum(self) -> list[float]:
@@ -57,6 +63,13 @@ class ResNetLoop:
         with torch.no_grad():
             tensors = list(self._own.parameters())
             return [sum(float(t.double().sum()) for t in tensors), sum(float(t.double().abs().sum()) for t in tensors)]
+
+
+def _perceptron(width: int) -> torch.nn.Sequential:
+    layers: list[torch.nn.Module] = []
+    for _ in range(_LAYERS):
+        layers += [torch.nn.Linear(width, width), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers, torch.nn.Linear(width, _CLASSES))
 
 
 class TinyLoop:

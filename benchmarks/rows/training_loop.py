@@ -1,5 +1,5 @@
-"""Rows of whole training loops: what distribution adds to a step of a ResNet-50-shaped model, ours against DDP, and
-DistributedOptimizer's own part.
+"""Rows of whole training loops: what distribution adds to a step of a ResNet-50-shaped model and of two perceptrons,
+ours against DDP, and DistributedOptimizer's own part.
 
 Used by `run_all`. Each library trains the same model twice in the same processes, wrapped and plain, in alternating
 slices; a row's number is the difference. The pictures are small, so that the collective and not the convolutions
@@ -17,11 +17,18 @@ from harness.row import Check, Row, middle
 
 _SLICE_S = {"all": 1.0, "few": 0.4, "smoke": 0.1}  # at least: a step of the loop takes long
 _OURS, _PEER = "ours (torch)", "torch gloo"
+_WIDTHS = (64, 256)  # of the perceptrons
 
 
 def rows(contest: Contest, plan: Plan) -> Iterator[Row]:
-    """The loop against DDP, and the bookkeeping."""
-    yield _loop(contest, plan)
+    """The loops against DDP, and the bookkeeping."""
+    yield _loop(contest, plan, "resnet50", "training loop, ResNet-50-shaped: overhead per step")
+    for width in _WIDTHS:
+        row = _loop(contest, plan, str(width), f"training step, perceptron of 10 x {width}, batch 32")
+        ours, ddp = row.median(f"{_OURS} wrapped"), row.median(f"{_PEER} wrapped")
+        row.unit = "us"
+        row.checks.append(Check(">= 1.7 x the speed of DDP's step", ddp / ours, 1.7, True))
+        yield row
     yield _bookkeeping(contest, plan)
 
 
@@ -33,18 +40,27 @@ def _difference(label: str, kind: str, wrapped: Entry, plain: Entry) -> Entry:
     return made
 
 
-def _loop(contest: Contest, plan: Plan) -> Row:
-    jobs = [job for job in (_OURS, _PEER) if contest.knows(job)]
+def _loop(contest: Contest, plan: Plan, model: str, name: str) -> Row:
+    variants = {_OURS: ("plain", "wrapped", "resident"), _PEER: ("plain", "wrapped")}
     parts = [
-        Part(f"{job} {variant}", "info", job, {"task": "train", "variant": variant})
-        for job in jobs
-        for variant in ("plain", "wrapped")
+        Part(f"{job} {variant}", "info", job, {"task": "train", "variant": variant, "model": model})
+        for job in variants
+        if contest.knows(job)
+        for variant in variants[job]
     ]
-    effort = Effort(plan.effort.rounds, max(plan.effort.slice_s, _SLICE_S[plan.rows]), plan.effort.pin)
-    row = Row("training loop, ResNet-50-shaped: overhead per step", unit="ms")
+    least_s = _SLICE_S[plan.rows] if model == "resnet50" else 0
+    effort = Effort(plan.effort.rounds, max(plan.effort.slice_s, least_s), plan.effort.pin)
+    row = Row(name, unit="ms")
     entries = {entry.label: entry for entry in contest.measure(parts, effort, row.name)}
-    names = {_OURS: ("ours: DistributedOptimizer - plain", "ours"), _PEER: ("DDP (gloo, bucket views) - plain", "peer")}
-    row.entries = [_difference(*names[job], entries[f"{job} wrapped"], entries[f"{job} plain"]) for job in jobs]
+    names = {
+        f"{_OURS} wrapped": ("ours: DistributedOptimizer - plain", "ours"),
+        f"{_OURS} resident": ("ours with resident gradients - plain", "info"),
+        f"{_PEER} wrapped": ("DDP (gloo, bucket views) - plain", "peer"),
+    }
+    for label, (title, kind) in names.items():
+        if label in entries:
+            plain = entries[f"{label.rpartition(' ')[0]} plain"]
+            row.entries.append(_difference(title, kind, entries[label], plain))
     row.entries += list(entries.values())
     row.note = "Default zero_grad, SGD. Each sample is the difference of two neighbouring slices' medians."
     ours, peer = row.ours(), row.peer_median()

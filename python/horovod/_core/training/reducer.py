@@ -163,19 +163,17 @@ class GradientReducer:
             ):
                 self._complete(key)
 
-    def ready_again(
-        self, keys: list[Hashable], tensors: list[Any], started: list[Any], waits: bool = False
-    ) -> bool:
+    def ready_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], waits: bool = False) -> bool:
         """`ready` for gradients that have been read already, up to the first for which this is not the last pass, or
         which is not like the one before.
 
         Args:
             tensors: as `GradientSource.read` gives them, one for each key.
             started: gets an entry for each that is submitted, also when this raises.
-            waits: for a moment.
+            waits: for a moment, if all of them are submitted.
 
         Returns:
-            True if those that were submitted have been waited for, and are reduced.
+            True if they have been waited for, and are reduced.
         """
         with self._lock:
             if self._settled or self._round:
@@ -184,7 +182,7 @@ class GradientReducer:
             others = [place for place, key in enumerate(keys) if key not in self._again or self.left[key] != 1]
             first = keys[: others[0]] if others else keys
             self._start_again(first, tensors, started)
-            return waits and bool(started) and self._flights.land_briefly(keys[: len(started)], started)
+            return waits and len(started) == len(keys) > 0 and self._flights.land_briefly(keys, started)
 
     def synchronize(self, once: bool = False) -> None:
         """Submits what is missing (zeros for parameters without a gradient), waits for everything and writes the

@@ -54,28 +54,24 @@ class GatheredGradients:
         return numbers
 
 
-def submit_gathered(access: Any, waits: bool = False) -> bool:
+def submit_gathered(access: Any, waits: bool = False) -> None:
     """Submits the small gradients of a pass that have not been submitted.
 
     Args:
         access: see `horovod.torch.gradients.reducer.GradientAccess`; also below.
         waits: for a moment, until they are reduced.
-
-    Returns:
-        True if there were any.
     """
     numbers = access.gathered.take()
     for number in numbers[access.send_again(numbers, waits) if numbers else 0 :]:
         if not access.send_again([number]):
             access.ready(number)
-    return bool(numbers)
 
 
 def send_again(access: Any, numbers: list[int], waits: bool = False) -> int:
     """The short way for gradients without homes that are contiguous, as their parameters, and like those before.
 
     Args:
-        waits: for a moment; what has been reduced then is under way no more.
+        waits: for a moment, if all of them have been submitted; what has been reduced then is under way no more.
 
     Returns:
         How many have been submitted: up to the first of another kind.
@@ -93,6 +89,7 @@ def send_again(access: Any, numbers: list[int], waits: bool = False) -> int:
         own.append(grad.data)
     started: list[Any] = []
     landed = False
+    waits = waits and len(own) == len(numbers)
     try:
         landed = reducer.ready_again(numbers[: len(own)], own, started, waits)
     finally:
