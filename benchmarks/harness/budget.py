@@ -68,7 +68,7 @@ _COSTS = {
     "allreduce": {"all": Cost(42, 2, 1), "few": Cost(36, 0.5, 1)},
     "collectives": {"all": Cost(72, 0, 1), "few": Cost(72, 0, 1)},
     "gradients": {"all": Cost(21, 2, 1), "few": Cost(15, 1, 1)},
-    "training": {"all": Cost(18, 4.4, 2), "few": Cost(18, 1.9, 2)},
+    "training": {"all": Cost(8, 5.4, 2), "few": Cost(7, 2, 2)},
     "core": {"all": Cost(6, 0, 1), "few": Cost(6, 0, 1)},
     "idle": {"all": Cost(0, 0, 3), "few": Cost(0, 0, 3)},
     "sends": {"all": Cost(30, 1, 1), "few": Cost(15, 0.5, 1)},

@@ -16,6 +16,7 @@ from harness.plan import Plan
 from harness.row import Check, Row, middle
 
 _SLICE_S = {"all": 1.0, "few": 0.4, "smoke": 0.1}  # at least: a step of the loop takes long
+_SHORT_SLICE_S = {"all": 0.1, "few": 0.05, "smoke": 0.05}  # of the perceptrons: dozens of steps
 _OURS, _PEER = "ours (torch)", "torch gloo"
 _WIDTHS = (64, 256)  # of the perceptrons
 
@@ -41,15 +42,18 @@ def _difference(label: str, kind: str, wrapped: Entry, plain: Entry) -> Entry:
 
 
 def _loop(contest: Contest, plan: Plan, model: str, name: str) -> Row:
-    variants = {_OURS: ("plain", "wrapped", "resident"), _PEER: ("plain", "wrapped")}
+    is_long = model == "resnet50"
+    variants = {_OURS: ["plain", "wrapped"], _PEER: ["plain", "wrapped"]}
+    if not is_long or plan.rows != "few":  # a short run has no time for both ways of the large model
+        variants[_OURS].append("resident")
     parts = [
         Part(f"{job} {variant}", "info", job, {"task": "train", "variant": variant, "model": model})
         for job in variants
         if contest.knows(job)
         for variant in variants[job]
     ]
-    least_s = _SLICE_S[plan.rows] if model == "resnet50" else 0
-    effort = Effort(plan.effort.rounds, max(plan.effort.slice_s, least_s), plan.effort.pin)
+    slice_s = max(plan.effort.slice_s, _SLICE_S[plan.rows]) if is_long else _SHORT_SLICE_S[plan.rows]
+    effort = Effort(plan.effort.rounds, slice_s, plan.effort.pin)
     row = Row(name, unit="ms")
     entries = {entry.label: entry for entry in contest.measure(parts, effort, row.name)}
     names = {
