@@ -25,8 +25,9 @@ using negotiation::NodeConfig;
 using negotiation::Request;
 
 constexpr int kWarmSteps = 3, kSteps = 9;
-constexpr int kAllReal = 4096;
-constexpr int kSenderAt = 2;  // in a frame (negotiation/frames/wire.h)
+// Of the first step, in which whole requests travel. All ranks submit the same ones in a burst, so that few are kept.
+constexpr int kFirstBursts = 20;
+constexpr int kMany = 4096, kStepsOfMany = 3;
 
 double CpuSeconds() {
   timespec t;
@@ -44,12 +45,12 @@ class Simulation {
   explicit Simulation(const Load& load)
       : load_(load), ranks_(load.layout.size()), parent_(TreeOf(load.layout)), nodes_(ranks_), rng_(1) {
     for (int r = 0; r < ranks_; ++r) {
-      if (!IsReal(r)) continue;
       NodeConfig c;
       c.rank = r;
       c.size = ranks_;
       c.parent = parent_;
       c.cache_capacity = load.capacity;
+      c.fusion_threshold_bytes = kFusionBytes;
       nodes_[r] = std::make_unique<Simulated>(std::move(c));
     }
     for (int i = 0; i < load.tensors; ++i) {
@@ -63,26 +64,22 @@ class Simulation {
 
   NegotiationCost Run() {
     std::vector<double> busiest, root, mean;
-    for (int step = 0; step < kWarmSteps + kSteps; ++step) {
+    const int steps = kWarmSteps + (ranks_ > kMany ? kStepsOfMany : kSteps);
+    for (int step = 0; step < steps; ++step) {
       count_ = {};
       executed_ = 0;
-      for (auto& n : nodes_) {
-        if (n) n->cpu_s = 0;
-      }
-      Step();
+      for (auto& n : nodes_) n->cpu_s = 0;
+      Step(step == 0 ? kFirstBursts : load_.bursts, step > 0);
       if (executed_ != load_.tensors) std::fprintf(stderr, "%d of %d tensors were agreed\n", executed_, load_.tensors);
       if (step < kWarmSteps) continue;
       double most = 0, sum = 0;
-      int n_real = 0;
       for (const auto& n : nodes_) {
-        if (!n) continue;
         most = std::max(most, n->cpu_s);
         sum += n->cpu_s;
-        ++n_real;
       }
       busiest.push_back(most);
       root.push_back(nodes_[0]->cpu_s);
-      mean.push_back(sum / n_real);
+      mean.push_back(sum / ranks_);
     }
     count_.busiest_s = Median(busiest);
     count_.root_s = Median(root);
@@ -99,22 +96,16 @@ class Simulation {
     std::vector<std::pair<int, std::vector<std::byte>>> inbox;
   };
 
-  // The leaves of a host do the same: when there are many, rank 1 of each host stands for all of them.
-  bool Represented() const { return ranks_ > kAllReal; }
-  bool IsReal(int r) const { return !Represented() || r % load_.layout.locals <= 1; }
-
-  void Step() {
+  void Step(int bursts, bool shuffled) {
     std::vector<std::vector<uint16_t>> orders(ranks_);
     for (int r = 0; r < ranks_; ++r) {
-      if (!nodes_[r]) continue;
       orders[r].resize(load_.tensors);
       for (int i = 0; i < load_.tensors; ++i) orders[r][i] = static_cast<uint16_t>(i);
-      std::shuffle(orders[r].begin(), orders[r].end(), rng_);
+      if (shuffled) std::shuffle(orders[r].begin(), orders[r].end(), rng_);
     }
-    for (int b = 0; b < load_.bursts; ++b) {
-      const int from = load_.tensors * b / load_.bursts, to = load_.tensors * (b + 1) / load_.bursts;
+    for (int b = 0; b < bursts; ++b) {
+      const int from = load_.tensors * b / bursts, to = load_.tensors * (b + 1) / bursts;
       for (int r = ranks_ - 1; r >= 0; --r) {
-        if (!nodes_[r]) continue;
         const double start = CpuSeconds();
         for (int i = from; i < to; ++i) nodes_[r]->node.Submit(std::span(&requests_[orders[r][i]], 1), 0);
         nodes_[r]->cpu_s += CpuSeconds() - start;
@@ -130,7 +121,6 @@ class Simulation {
   }
 
   void Serve(int r) {
-    if (!nodes_[r]) return;
     Simulated& s = *nodes_[r];
     const double start = CpuSeconds();
     for (const auto& [from, frame] : s.inbox) {
@@ -141,7 +131,7 @@ class Simulation {
     double copying = 0;
     s.node.TakeOutgoing([&](int to, std::span<const std::byte> frame) {
       const double copy = CpuSeconds();  // a transport's work, not the node's
-      Post(r, to, frame);
+      Deliver(r, to, frame);
       copying += CpuSeconds() - copy;
     });
     if (r == 0) {
@@ -154,13 +144,6 @@ class Simulation {
     s.inbox.clear();
   }
 
-  void Post(int from, int to, std::span<const std::byte> frame) {
-    Deliver(from, to, frame);
-    const int leader = from - 1;
-    if (!Represented() || to != leader || from % load_.layout.locals != 1) return;
-    for (int leaf = from + 1; leaf < leader + load_.layout.locals; ++leaf) Deliver(leaf, to, frame);
-  }
-
   void Deliver(int from, int to, std::span<const std::byte> frame) {
     ++count_.frames;
     if (to == 0) {
@@ -169,10 +152,7 @@ class Simulation {
     } else if (from == 0 && to == 1) {
       count_.down_bytes += static_cast<long>(frame.size());
     }
-    if (!nodes_[to]) return;
-    std::vector<std::byte> copy(frame.begin(), frame.end());
-    for (int i = 0; i < 4; ++i) copy[kSenderAt + i] = static_cast<std::byte>(static_cast<uint32_t>(from) >> (8 * i));
-    nodes_[to]->inbox.emplace_back(from, std::move(copy));
+    nodes_[to]->inbox.emplace_back(from, std::vector<std::byte>(frame.begin(), frame.end()));
   }
 
   const Load load_;

@@ -2,11 +2,14 @@
 // no threads; processor time is that of this thread, per node.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "costs.h"
 
 namespace hvd::simulate {
+
+inline constexpr int64_t kFusionBytes = int64_t{128} << 20;  // HOROVOD_FUSION_THRESHOLD's default
 
 struct Load {
   Layout layout;
@@ -24,9 +27,8 @@ struct NegotiationCost {
   int depth = 0;
 };
 
-// Every rank submits all tensors, each in its own shuffled order. Above 4,096 ranks only one leaf per host is a real
-// Node: its frames are delivered once for each of the leaves that it stands for (all ranks of a tree level do the same
-// work; leaders and root stay real). Writes to stderr what goes wrong.
+// Every rank submits all tensors, each in its own shuffled order. Above 4,096 ranks fewer steps are measured. Writes to
+// stderr what goes wrong.
 NegotiationCost Negotiate(const Load& load);
 
 // The ranks' parents in the tree of the engine.

@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "negotiation.h"
 #include "negotiation/node.h"
 
 namespace hvd::simulate {
@@ -17,7 +18,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // The root of the job, at the moment when all ranks have marked: one node alone.
 class Root {
  public:
-  explicit Root(const std::vector<Gradient>& gradients) : node_(negotiation::NodeConfig()) {
+  explicit Root(const std::vector<Gradient>& gradients) : node_(Config()) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       negotiation::Request q;
       q.name = "gradient." + std::to_string(i);
@@ -43,6 +44,12 @@ class Root {
   }
 
  private:
+  static negotiation::NodeConfig Config() {
+    negotiation::NodeConfig config;
+    config.fusion_threshold_bytes = kFusionBytes;
+    return config;
+  }
+
   negotiation::Node node_;
   std::vector<negotiation::Request> requests_;
 };

@@ -1,39 +1,45 @@
 #include "world.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace hvd::simulate {
 namespace {
 
-constexpr double kHeaderBytes = 32;       // of PlanRun
-constexpr double kWindowBytes = 4 << 20;  // of a connection: what its sender may have under way
-constexpr double kTurnBytes = 64 << 10;   // what a receiver reads at a time, so that it copies while the rest arrives
-constexpr double kInsideTurnS = 50e-6;    // of work inside the host between two looks at the network
+constexpr double kHeaderBytes = 32;         // of PlanRun
+constexpr uint32_t kWindowBytes = 4 << 20;  // of a connection: what its sender may have under way
+constexpr double kTurnBytes = 64 << 10;     // what a receiver reads at a time, so that it copies while the rest arrives
+constexpr double kInsideTurnS = 50e-6;      // of work inside the host between two looks at the network
 
 }  // namespace
 
 World::World(const Layout& layout, const Costs& costs, std::vector<Program> programs)
-    : layout_(layout), costs_(costs), nics_(layout.hosts, costs.bytes_per_s), insides_done_(layout.hosts) {
+    : layout_(layout),
+      costs_(costs),
+      nics_(layout.hosts, costs.bytes_per_s),
+      insides_done_(layout.hosts),
+      events_(2 * static_cast<size_t>(layout.size()) + 3 * static_cast<size_t>(layout.hosts)) {
+  ranks_.reserve(programs.size());
   for (Program& program : programs) ranks_.emplace_back().program = std::move(program);
 }
 
 Outcome World::Run() {
   for (int r = 0; r < layout_.size(); ++r) Wake(r, 0);
   while (!events_.empty()) {
-    const Event event = events_.top();
-    events_.pop();
-    if (event.kind == Kind::kWake) {
-      ranks_[event.rank].wakes = false;
-      Serve(event.rank, event.at);
-    } else {
-      Move(event);
+    const Events::Event event = events_.Take();
+    if (const Kind kind = KindOf(event.lane); kind != Kind::kWake) {
+      Move(kind, event.what, event.at);
+      continue;
     }
+    const auto r = static_cast<int>(event.lane);
+    ranks_[r].wakes = false;
+    Serve(r, event.at);
   }
   for (int r = 0; r < layout_.size(); ++r) {
     const Rank& rank = ranks_[r];
     outcome_.seconds = std::max(outcome_.seconds, rank.free_at);
-    outcome_.connections = std::max(outcome_.connections, static_cast<int>(rank.partners.size()));
+    outcome_.connections = std::max(outcome_.connections, rank.connections.across());
     if (rank.at < rank.program.size() && outcome_.wrong.empty())
       outcome_.wrong = "rank " + std::to_string(r) + " hangs in step " + std::to_string(rank.at);
   }
@@ -41,8 +47,30 @@ Outcome World::Run() {
   return outcome_;
 }
 
-void World::Post(double at, Kind kind, int rank, const Message& message) {
-  events_.push({at, numbers_++, kind, rank, message});
+// Lanes 0 to n-1 are the ranks' waking, the next n their sending; then each host's way out, in, and inside.
+size_t World::LaneOf(Kind kind, int rank) const {
+  const auto n = static_cast<size_t>(layout_.size()), hosts = static_cast<size_t>(layout_.hosts);
+  const auto host = static_cast<size_t>(layout_.host_of(rank));
+  switch (kind) {
+    case Kind::kWake:
+      return static_cast<size_t>(rank);
+    case Kind::kSubmit:
+      return n + static_cast<size_t>(rank);
+    case Kind::kArriving:
+      return 2 * n + host;
+    case Kind::kArrived:
+      return 2 * n + hosts + host;
+    case Kind::kArrivedInside:
+      break;
+  }
+  return 2 * n + 2 * hosts + host;
+}
+
+World::Kind World::KindOf(size_t lane) const {
+  const auto n = static_cast<size_t>(layout_.size()), hosts = static_cast<size_t>(layout_.hosts);
+  if (lane < 2 * n) return lane < n ? Kind::kWake : Kind::kSubmit;
+  if (lane < 2 * n + hosts) return Kind::kArriving;
+  return lane < 2 * n + 2 * hosts ? Kind::kArrived : Kind::kArrivedInside;
 }
 
 void World::Wake(int rank, double at) {
@@ -50,22 +78,23 @@ void World::Wake(int rank, double at) {
   Post(std::max(at, ranks_[rank].free_at), Kind::kWake, rank, {});
 }
 
-// A message on its way: handed over, at the other host's link, there.
-void World::Move(const Event& event) {
-  const Message& m = event.message;
+// A message on its way: handed over, at the other host's link, there. Each is posted in a lane in which times only
+// grow: the sender's link, the receiver's, the inside of a host.
+void World::Move(Kind kind, const Message& m, double now) {
   const double size = m.bytes + kHeaderBytes;
-  switch (event.kind) {
+  switch (kind) {
     case Kind::kSubmit:
-      if (!Across(m)) return Post(event.at + costs_.local_s, Kind::kArrived, m.to, m);
+      if (!Across(m)) return Post(now + costs_.local_s, Kind::kArrivedInside, m.to, m);
       ++outcome_.messages;
-      return Post(nics_.Leave(layout_.host_of(m.from), event.at, size) + costs_.hop_s, Kind::kArriving, m.to, m);
+      return Post(nics_.Leave(layout_.host_of(m.from), now, size) + costs_.hop_s, Kind::kArriving, m.from, m);
     case Kind::kArriving:
-      return Post(nics_.Arrive(layout_.host_of(m.to), event.at, size), Kind::kArrived, m.to, m);
+      return Post(nics_.Arrive(layout_.host_of(m.to), now, size), Kind::kArrived, m.to, m);
     case Kind::kArrived:
-      ranks_[m.to].inbox[m.from].push_back(m);
-      ranks_[m.from].unacknowledged[m.to] -= m.bytes;
-      Wake(m.to, event.at);
-      return Wake(m.from, event.at);
+    case Kind::kArrivedInside:
+      mailroom_.Put(&ranks_[m.to].connections.With(m.from).inbox, m);
+      ranks_[m.from].connections.With(m.to).unacknowledged -= m.bytes;
+      Wake(m.to, now);
+      return Wake(m.from, now);
     case Kind::kWake:
       return;
   }
@@ -131,11 +160,11 @@ double World::SendOne(int r, double now) {
   const collective::channels::Transfer& t = rank.plan.sends[rank.sent];
   if (rank.received < t.after) return 0;
   const int to = (*rank.current.team)[t.peer];
-  const Message m{r, to, t.step, t.segment, static_cast<double>(t.range.size() * rank.current.unit_bytes)};
-  double& unacknowledged = rank.unacknowledged[to];
-  if (unacknowledged > 0 && unacknowledged + m.bytes > kWindowBytes) return 0;
-  unacknowledged += m.bytes;
-  if (Across(m)) rank.partners.insert(to);
+  const Message m{r, to, t.step, t.segment, static_cast<uint32_t>(t.range.size() * rank.current.unit_bytes)};
+  Connections::Connection& connection = rank.connections.With(to);
+  if (connection.unacknowledged > 0 && connection.unacknowledged + m.bytes > kWindowBytes) return 0;
+  connection.unacknowledged += m.bytes;
+  if (Across(m)) rank.connections.CountAcross(&connection);
   ++rank.sent;
   const double cost = costs_.message_s + m.bytes * costs_.copy_s_per_byte;
   // The first bytes leave while the others are still copied.
@@ -147,15 +176,16 @@ double World::ReceiveOne(int r, double now) {
   Rank& rank = ranks_[r];
   if (rank.received == rank.plan.receives.size()) return 0;
   const collective::channels::Transfer& t = rank.plan.receives[rank.received];
-  std::deque<Message>& box = rank.inbox[(*rank.current.team)[t.peer]];
-  if (box.empty() || rank.sent < t.after) return 0;
-  const Message m = box.front();
-  box.pop_front();
+  if (rank.sent < t.after) return 0;
+  Connections::Connection& connection = rank.connections.With((*rank.current.team)[t.peer]);
+  const std::optional<Message> found = mailroom_.Take(&connection.inbox);
+  if (!found) return 0;
+  const Message& m = *found;
   const auto bytes = static_cast<double>(t.range.size() * rank.current.unit_bytes);
   if ((m.step != t.step || m.segment != t.segment || m.bytes != bytes) && outcome_.wrong.empty())
     outcome_.wrong = "rank " + std::to_string(r) + " got another message than its plan says";
   ++rank.received;
-  if (Across(m)) rank.partners.insert(m.from);
+  if (Across(m)) rank.connections.CountAcross(&connection);
   // While it had nothing else to do it has copied what was there already, but for the last piece.
   const double copying = bytes * costs_.copy_s_per_byte;
   const double last = std::min(bytes, kTurnBytes) * costs_.copy_s_per_byte;

@@ -4,16 +4,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <queue>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "connections.h"
 #include "costs.h"
 #include "nics.h"
 #include "program.h"
+#include "timeline.h"
 
 namespace hvd::simulate {
 
@@ -32,11 +30,6 @@ class World {
   Outcome Run();
 
  private:
-  struct Message {
-    int from = 0, to = 0;
-    uint32_t step = 0, segment = 0;
-    double bytes = 0;
-  };
   struct Rank {
     Program program;
     size_t at = 0;
@@ -51,22 +44,15 @@ class World {
     bool wakes = false;  // an event is under way
     double inside_left = 0;
     size_t insides = 0;  // that it has done, counting the one under way
-    // the connections
-    std::map<int, std::deque<Message>> inbox;
-    std::map<int, double> unacknowledged;
-    std::set<int> partners;
+    Connections connections;
   };
-  enum class Kind { kWake, kSubmit, kArriving, kArrived };
-  struct Event {
-    double at;
-    uint64_t number;
-    Kind kind;
-    int rank;
-    Message message;
-    bool operator>(const Event& other) const { return at != other.at ? at > other.at : number > other.number; }
-  };
+  using Events = Timeline<Message>;
+  // What happens to a message, or to a rank (kWake). There is a lane for each rank, or host, in which it does.
+  enum class Kind { kWake, kSubmit, kArriving, kArrived, kArrivedInside };
 
-  void Post(double at, Kind kind, int rank, const Message& message);
+  size_t LaneOf(Kind kind, int rank) const;
+  Kind KindOf(size_t lane) const;
+  void Post(double at, Kind kind, int rank, const Message& message) { events_.Post(LaneOf(kind, rank), at, message); }
   void Wake(int rank, double at);
   void Serve(int rank, double now);
   bool PassSteps(int rank);  // false: the program is over
@@ -75,7 +61,7 @@ class World {
   double SendOne(int rank, double now);     // its cost, 0: nothing can be sent now
   double ReceiveOne(int rank, double now);  // likewise
   double WorkInside(int rank, double now);
-  void Move(const Event& event);
+  void Move(Kind kind, const Message& message, double now);
   bool Across(const Message& m) const { return layout_.host_of(m.from) != layout_.host_of(m.to); }
 
   const Layout layout_;
@@ -83,8 +69,8 @@ class World {
   Nics nics_;
   std::vector<Rank> ranks_;
   std::vector<std::vector<int>> insides_done_;  // per host and piece of work: how many ranks are through
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  uint64_t numbers_ = 0;
+  Mailroom mailroom_;
+  Events events_;
   Outcome outcome_;
 };
 
