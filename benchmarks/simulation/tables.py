@@ -14,6 +14,9 @@ from simulation.tool import Machines, Simulator
 # for NVIDIA DGX-1", training, 1 GPU). ResNet-101 is not among them: ResNet-50's by the ratio of the multiplications.
 BATCH = 64
 PICTURES_PER_S = {"ResNet-50": 219.0, "ResNet-101": 219.0 * 4.089 / 7.801, "Inception V3": 142.0, "VGG-16": 154.0}
+# Scaling efficiency on 128 servers of 4 GPUs with links of 25 Gbit/s, as Horovod's authors published it.
+PUBLISHED_GBIT = 25.0
+PUBLISHED = {"ResNet-101": "0.90", "Inception V3": "0.90", "VGG-16": "0.68"}
 _OWN_DESCRIPTORS = 22  # of a rank (design 0010)
 # The bounds of `between_hosts.least_bytes` hold for these.
 _BOUND = between_hosts.OPERATIONS
@@ -139,24 +142,33 @@ def collectives(simulator: Simulator, machines: Machines, sizes: Sequence[int]) 
     )
 
 
-def scaling(simulator: Simulator, machines: Machines, pictures_per_s: Mapping[str, float]) -> Iterator[str]:
-    """Training steps: how much of the computation's speed is left, gradients travelling while others are computed."""
+def scaling(
+    simulator: Simulator, all_machines: Sequence[Machines], pictures_per_s: Mapping[str, float]
+) -> Iterator[str]:
+    """Training steps: how much of the computation's speed is left, gradients travelling while others are computed.
+
+    Args:
+        simulator: for the steps.
+        all_machines: of one layout, with the links that are compared.
+        pictures_per_s: of one GPU alone, by the network's name.
+    """
 
     def rows() -> Iterator[Sequence[object]]:
         for name, tensors in networks.all_networks().items():
             compute_s = BATCH / pictures_per_s[name]
             ready = zip(networks.ready_parts(tensors), networks.gradient_sizes(tensors))
             text = "\n".join(f"{part * compute_s!r} {4 * elements}" for part, elements in ready)
-            step = simulator.ask(machines, "step", compute_s, text=text)
             size = 4 * sum(tensor.elements for tensor in tensors)
-            yield (
-                name,
-                len(tensors),
-                f"{size / 1e6:.1f} MB",
-                f"{compute_s * 1e3:.0f} ms",
-                f"{step['seconds'] * 1e3:.0f} ms",
-                step["batches"],
-                f"{compute_s / step['seconds']:.3f}",
-            )
+            found: list[object] = []
+            for machines in all_machines:
+                step = simulator.ask(machines, "step", compute_s, text=text)
+                found += [f"{step['seconds'] * 1e3:.0f} ms", step["batches"], f"{compute_s / step['seconds']:.3f}"]
+            yield name, len(tensors), f"{size / 1e6:.1f} MB", f"{compute_s * 1e3:.0f} ms", *found, _published(name)
 
-    yield from _table(("", "tensors", "gradients", "computes", "step", "batches", "scaling efficiency"), rows())
+    links = [word for m in all_machines for word in (f"step at {m.gbit:g} Gbit/s", "batches", "efficiency")]
+    head = ("", "tensors", "gradients", "computes", *links, f"published, {PUBLISHED_GBIT:g} Gbit/s")
+    yield from _table(head, rows())
+
+
+def _published(name: str) -> str:
+    return PUBLISHED.get(name, "-")

@@ -40,9 +40,20 @@ def test_a_share_is_the_bound_by_the_time() -> None:
 def test_gradients_come_in_the_order_of_the_backward_pass() -> None:
     simulator = Answers(step={"seconds": 0.5, "batches": 3})
     speeds = dict.fromkeys(tables.PICTURES_PER_S, tables.BATCH / 0.25)
-    lines = list(tables.scaling(simulator, TWO, speeds))
+    lines = list(tables.scaling(simulator, [TWO], speeds))
     assert sum("| 0.500 |" in line for line in lines) == 4
     for question in simulator.asked:
         times, sizes = zip(*(map(float, line.split()) for line in question[-1].splitlines()))
         assert list(times) == sorted(times) and times[0] >= 0.25 / 3 and times[-1] == pytest.approx(0.25)
         assert question[:2] == ("step", 0.25) and sizes[0] == 4 * 1000  # the bias of the last layer
+
+
+def test_steps_have_columns_for_each_link_and_what_was_published() -> None:
+    simulator = Answers(step={"seconds": 1.0, "batches": 3})
+    links = [Machines(128, 4, gbit) for gbit in (10.0, 25.0)]
+    head, _, *rows = tables.scaling(simulator, links, tables.PICTURES_PER_S)
+    assert "step at 10 Gbit/s" in head and "step at 25 Gbit/s" in head and head.endswith("| published, 25 Gbit/s |")
+    last = {row.split(" | ")[0].removeprefix("| "): row.split(" | ")[-1].removesuffix(" |") for row in rows}
+    assert last == {"ResNet-50": "-", "ResNet-101": "0.90", "Inception V3": "0.90", "VGG-16": "0.68"}
+    assert all(row.count("|") == head.count("|") for row in rows)
+    assert len(simulator.asked) == 2 * len(rows)
