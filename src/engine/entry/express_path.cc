@@ -47,9 +47,9 @@ bool ExpressPath::Run(const hvd_op& op, std::string* counted, std::shared_ptr<Co
     tools_.driver->PutDownRole();
     return false;
   }
-  tools_.counters->CountBatch(1);
-  tools_.counters->Note(static_cast<OpType>(op.type), 0, name, static_cast<int64_t>(small.bytes()));
   try {
+    tools_.counters->CountBatch(1);
+    tools_.counters->Note(static_cast<OpType>(op.type), 0, name, static_cast<int64_t>(small.bytes()));
     Take(small, op, out);
   } catch (const std::bad_alloc&) {  // of this rank only: the others have what they need
     tools_.driver->LeaveRole(Driver::Leaving::kForeground);

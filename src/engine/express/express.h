@@ -49,7 +49,7 @@ class Express {
   bool AllAgree(uint64_t fingerprint) const;
   int self() const { return n_ == nullptr ? 0 : n_->self(); }
   std::byte* buffer(int local, uint64_t round) const {
-    return n_ == nullptr ? alone_.get() : n_->arena(local).express(round % 2);
+    return n_ == nullptr ? alone_.get() : n_->arena(local).express(static_cast<int>(round % 2));
   }
 
   transport::Neighbours* const n_;

@@ -26,7 +26,7 @@ struct MeetingOfTwo::Word {
 };
 
 std::atomic<uint64_t>& MeetingOfTwo::offer(int local, uint64_t round) const {
-  return *reinterpret_cast<std::atomic<uint64_t>*>(n_->arena(local).express(round % 2));
+  return *reinterpret_cast<std::atomic<uint64_t>*>(n_->arena(local).express(static_cast<int>(round % 2)));
 }
 
 bool MeetingOfTwo::Come(uint64_t round, uint32_t, Patience* patience) {
