@@ -237,7 +237,8 @@ def case_lane_a_signal_while_a_large_result_is_taken():
 def case_lane_a_signal_before_an_operation_under_way_is_waited_for():
     with patched(waiting, "SLICE_S", 0.01):
         ops = Collectives(adapter)
-    array = ones()
+    memory = ones()
+    array = memory[:]
     ops.allreduce_(array, name="x", op=hvd.Sum)
     if hvd.rank() == 1:
         hvd.barrier()
@@ -251,11 +252,10 @@ def case_lane_a_signal_before_an_operation_under_way_is_waited_for():
     assert alive() is not None  # the engine still uses it
     hvd.barrier()
     while (array := alive()) is not None:
-        seen = array.tolist()
         del array
         handles.forget_finished()
         gc.collect()
-    assert seen == [4] * 3
+    assert memory.tolist() == [4] * 3
 
 
 if __name__ == "__main__":
