@@ -29,9 +29,9 @@ Counters::Counters(uint64_t* words)
     : own_(words == nullptr ? std::make_unique<uint64_t[]>(HVD_COUNTER_WORDS) : nullptr),
       words_(words == nullptr ? own_.get() : words) {
   // Of an engine that was before in this process, and had something under way when it ended.
-  for (const int now : {HVD_COUNTER_IN_FLIGHT, HVD_COUNTER_BLOCKED_THREADS, HVD_COUNTER_BATCH_SINCE_NS}) Set(now, 0);
   engine_ = Get(HVD_COUNTER_ENGINE) + 1;
-  Set(HVD_COUNTER_ENGINE, engine_);
+  Set(HVD_COUNTER_ENGINE, engine_);  // first: from now on a wait of the earlier one changes nothing
+  for (const int now : {HVD_COUNTER_IN_FLIGHT, HVD_COUNTER_BLOCKED_THREADS, HVD_COUNTER_BATCH_SINCE_NS}) Set(now, 0);
   for (int at = 0; at < HVD_COUNTER_WORDS; ++at) before_[at] = Get(at);
 }
 
