@@ -403,6 +403,7 @@ def _begin_with(sets: Sequence[ProcessSet]) -> None:
             with contextlib.suppress(HorovodError):
                 session.current.engine.last_words(f"{type(error).__name__}: {error}")
             session.current.engine.shutdown(0.0)
+            counters_page.pause()
             autotune.end()
             session.install(None)
             process_sets.on_shutdown()
