@@ -116,6 +116,7 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
     except BaseException as error:
         if engine.initialized():  # another rank's has failed to start
             engine.shutdown(0.0)
+        counters_page.pause()
         connecting.end()
         if isinstance(error, failures.NetError):
             raise _translated(error) from None  # it says the same, in words that a user can catch
@@ -126,11 +127,11 @@ def start(settings: Settings, epoch: int, ranks: Optional[Sequence[int]], dynami
 
 def _trace_of(path: str, ranks: Optional[Sequence[int]]) -> str:
     """The file of a job made of these ranks of the launcher's: several such jobs have been given one path."""
-    lowest = min(ranks) if ranks else 0
-    if not path or lowest == 0:
+    writer = ranks[0] if ranks else 0  # one process writes a file, whatever it belongs to later
+    if not path or writer == 0:
         return path
     root, suffix = os.path.splitext(path)
-    return f"{root}.rank{lowest}{suffix}"
+    return f"{root}.rank{writer}{suffix}"
 
 
 def _trace_fields(path: str, place: Placement, epoch: int) -> dict[str, Any]:
