@@ -15,8 +15,8 @@ typedef enum hvd_counter {
   HVD_COUNTER_RESETS = 5,
   HVD_COUNTER_COMMITS = 6,
   HVD_COUNTER_BEGAN_NS = 7,
-  HVD_COUNTER_PAUSED_NS = 8,       /* since then, no engine ran */
-  HVD_COUNTER_PAUSED_SINCE_NS = 9, /* now: since when none runs; 0: one does. The last of the caller's words */
+  HVD_COUNTER_PAUSED_NS = 8,       /* since BEGAN_NS, without an engine */
+  HVD_COUNTER_PAUSED_SINCE_NS = 9, /* when this pause began; 0: an engine runs. The last of the caller's words */
   HVD_COUNTER_BATCHES = 16,
   HVD_COUNTER_TENSORS = 17,
   HVD_COUNTER_SLEEPS = 18,

@@ -261,7 +261,7 @@ void PlanRun::NoteWaiting() const {
              : team_.channels[receiving ? work_.plan.receives[received_].peer : work_.plan.sends[sent_].peer]->peer();
 }
 
-// What is behind begins when all that goes out before it has gone.
+// The run behind sends once everything before it has gone.
 Status PlanRun::AdvanceWithBehind(size_t* moved) {
   HVD_TRY(Advance(moved));
   return behind_ != nullptr && sent_ == work_.plan.sends.size() ? behind_->Advance(moved) : Status();

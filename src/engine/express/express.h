@@ -32,8 +32,9 @@ class Express {
   // True: all ranks have come with this fingerprint, of everything that they must agree on; what they brought stays
   // where it is until this rank has met the others once more. False, on all ranks: the request goes the long way.
   // Cost: two ranks: one line each way, at the same time. More: one atomic operation of each rank on one cache line,
-  // one line read from each other rank; so the time grows with the number of ranks, and a tree is better beyond a
-  // handful. bytes: about what this rank brings; how ranks that share cores wait is chosen for small and large apart.
+  // one line read from each other rank; so the time grows with the number of ranks, and a tree is better for many.
+  //
+  // bytes: about what this rank brings; how ranks that share cores wait is chosen for small and large apart.
   bool Meet(uint64_t fingerprint, size_t bytes);
   // How long the last Meet has waited; 0: no longer than it takes to look at a clock.
   double waited_s() const { return waited_s_; }

@@ -4,8 +4,8 @@
 namespace hvd::engine {
 
 // The word of a rank: the last round that has happened there, and whether the other has left the next one. Rounds are
-// counted modulo 2^16: the other is at most one behind. `changes` of the mark, so that a decision is not taken by
-// what was seen before one of them.
+// counted modulo 2^16: the other is at most one behind. `changes` counts those of the mark: a decision fails if there
+// was one since the rank looked.
 struct MeetingOfTwo::Word {
   uint16_t happened, left;
   bool marked;

@@ -16,7 +16,7 @@ using AgreedRequests = std::vector<std::shared_ptr<const negotiation::Request>>;
 inline std::string RowOf(const std::string& tensor, int32_t process_set) {
   return process_set == 0 ? tensor : tensor + " (process set " + std::to_string(process_set) + ")";
 }
-// Of an operation without a name: each has another one.
+// Of an operation without a name: the core makes up one for each.
 inline bool IsUnnamed(const std::string& tensor) { return tensor.find(".noname.") != std::string::npos; }
 inline std::string RowOf(const negotiation::Request& tensor) { return RowOf(tensor.name, tensor.process_set); }
 

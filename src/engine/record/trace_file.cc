@@ -27,8 +27,8 @@ int64_t Micros() {
   return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now().time_since_epoch()).count();
 }
 
-// A file under another name: of the two it has now, the first is going to be another file's. So there is always one of
-// the first name, except on file systems without links.
+// Gives a file another name. `path` exists throughout, until the next file takes it, except on file systems without
+// links.
 bool Keep(const std::string& path, const std::string& older) {
   unlink(older.c_str());
   return link(path.c_str(), older.c_str()) == 0 || rename(path.c_str(), older.c_str()) == 0;

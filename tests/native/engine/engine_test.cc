@@ -318,19 +318,29 @@ TEST(engine_across_hosts) {
   }
 }
 
+namespace {
+
+// The number of the set on each of three ranks.
+std::vector<int> WithSetOfRanks1And2(EngineWorld* world) {
+  std::vector<int> ids(3);
+  RanksAsThreads(3, [&](int r) {
+    std::shared_ptr<Completion> c;
+    EXPECT_OK((*world)[r].AddSet({1, 2}, &c));
+    EXPECT((*world)[r].Wait(*c, 60));
+    ids[r] = static_cast<int>(c->value);
+  });
+  return ids;
+}
+
+}  // namespace
+
 // Rank 0, the root of the negotiation, wants nothing itself: it must pass on what comes over its sockets, also when its
 // background thread was woken while another thread had the role.
 TEST(engine_across_hosts_threads_and_a_root_that_waits_for_nobody) {
   EngineWorld::Options options;
   options.host_of_rank = {0, 1, 1};
   EngineWorld world(3, options);
-  std::vector<int> ids(3);
-  RanksAsThreads(3, [&](int r) {
-    std::shared_ptr<Completion> c;
-    EXPECT_OK(world[r].AddSet({1, 2}, &c));
-    EXPECT(world[r].Wait(*c, 60));
-    ids[r] = static_cast<int>(c->value);
-  });
+  const std::vector<int> ids = WithSetOfRanks1And2(&world);
   RanksAsThreads(3, [&](int r) {
     RanksAsThreads(2, [&](int t) {
       for (int step = 0; step < 300; ++step) {
@@ -355,13 +365,7 @@ TEST(engine_across_hosts_a_root_that_has_just_waited_passes_on_what_comes) {
   EngineWorld::Options options;
   options.host_of_rank = {0, 1, 2};
   EngineWorld world(3, options);
-  std::vector<int> ids(3);
-  RanksAsThreads(3, [&](int r) {
-    std::shared_ptr<Completion> c;
-    EXPECT_OK(world[r].AddSet({1, 2}, &c));
-    EXPECT(world[r].Wait(*c, 60));
-    ids[r] = static_cast<int>(c->value);
-  });
+  const std::vector<int> ids = WithSetOfRanks1And2(&world);
   for (int step = 0; step < 50; ++step) {
     RanksAsThreads(3, [&](int r) {
       std::vector<float> data = Filled(10, 1.0f);

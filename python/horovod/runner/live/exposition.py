@@ -42,7 +42,7 @@ _Value = Callable[[Row], float]
 _PER_RANK: Final[tuple[tuple[str, str, str, _Value], ...]] = (
     ("horovod_batches", "counter", "Batches of tensors that have been moved.", lambda row: row.total.batches),
     ("horovod_steps", "counter", "Training steps.", lambda row: row.total.steps),
-    ("horovod_running_seconds", "counter", "Seconds between hvd.init() and hvd.shutdown(), from the first on.",
+    ("horovod_running_seconds", "counter", "Seconds between hvd.init() and hvd.shutdown(), of all engines.",
      lambda row: row.total.wall_ns / 1e9),
     ("horovod_waiting_seconds", "counter", "Seconds in which the program waited in Horovod for other ranks.",
      lambda row: row.total.waiting_ns / 1e9),
