@@ -86,21 +86,8 @@ hvd_handle* HandlesOf(const FlightTable& table, PyObject* list, Py_ssize_t n) {
 
 PyObject* FinishAll(PyObject* self, PyObject* list) {
   const FlightTable& table = *AsTable(self);
-  const Py_ssize_t n = PyList_Check(list) ? PyList_Size(list) : 0;
-  if (n == 0) Py_RETURN_FALSE;
-  hvd_handle* handles = HandlesOf(table, list, n);
-  if (handles == nullptr) return PyErr_Occurred() != nullptr ? nullptr : Ref::Share(Py_False).Release();
-  const auto finish_all = reinterpret_cast<Flight*>(PyList_GetItem(list, 0))->door.finish_all;
-  hvd_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = finish_all(handles, static_cast<int32_t>(n), table.slice_s);
-  Py_END_ALLOW_THREADS;
-  PyMem_Free(handles);
-  if (status != HVD_OK) Py_RETURN_FALSE;
-  for (Py_ssize_t i = 0; i < PyList_Size(list); ++i) {
-    if (Flight* ended = Endable(table, PyList_GetItem(list, i))) ended->handle = 0;
-  }
-  Py_RETURN_TRUE;
+  const bool ended = EndAll(table, list, table.slice_s);
+  return PyErr_Occurred() != nullptr ? nullptr : Ref::Share(ended ? Py_True : Py_False).Release();
 }
 
 PyMethodDef methods[] = {
@@ -129,6 +116,23 @@ PyObject* MakeFlightTableType(PyObject* module, PyObject* flight_type) {
   PyObject* type = PyType_FromModuleAndSpec(module, &spec, nullptr);
   if (type != nullptr && PyObject_SetAttrString(type, "flight_type", flight_type) < 0) Py_CLEAR(type);
   return type;
+}
+
+bool EndAll(const FlightTable& table, PyObject* flights, double timeout_s) {
+  const Py_ssize_t n = PyList_Check(flights) ? PyList_Size(flights) : 0;
+  hvd_handle* handles = n > 0 ? HandlesOf(table, flights, n) : nullptr;
+  if (handles == nullptr) return false;
+  const auto finish_all = reinterpret_cast<Flight*>(PyList_GetItem(flights, 0))->door.finish_all;
+  hvd_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = finish_all(handles, static_cast<int32_t>(n), timeout_s);
+  Py_END_ALLOW_THREADS;
+  PyMem_Free(handles);
+  if (status != HVD_OK) return false;
+  for (Py_ssize_t i = 0; i < PyList_Size(flights); ++i) {
+    if (Flight* ended = Endable(table, PyList_GetItem(flights, i))) ended->handle = 0;
+  }
+  return true;
 }
 
 PyObject* File(const FlightTable& table, PyObject* flight) {

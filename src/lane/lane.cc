@@ -71,8 +71,10 @@ PyMethodDef methods[] = {
      "submit_into(key, tensor, output, finisher): submits the key's operation, whose result goes into another tensor. "
      "The number of the flight; None: no entry fits."},
     {"start_each", AsMethod(StartEach), METH_FASTCALL,
-     "start_each(entries, tensors, started): the same of entries that are in no table, a tensor each. Appends the "
-     "flights to the list `started`, up to the first that does not fit."},
+     "start_each(entries, tensors, started, wait_s): the same of entries that are in no table, a tensor each. Appends "
+     "the flights to the empty list `started`, up to the first that does not fit. wait_s: if all have started, waits "
+     "for "
+     "so long; True: all were successful and have ended."},
     {"start_alike", AsMethod(StartAlike), METH_FASTCALL,
      "start_alike(key, tensors, in_place, single, waits): submits a group, or a single tensor, whose results are of "
      "the "

@@ -9,11 +9,22 @@ namespace hvd::lane {
 namespace {
 
 // Of one tensor, in place.
-Ref Start(const Lane& lane, Ref entry, PyObject* tensor) {
+Ref Start(const Lane& lane, Ref entry, PyObject* tensor, Wait wait) {
   Turn turn(lane, std::move(entry), 1);
   if (!turn.usable() || !turn.Aim(0, tensor)) return {};
   turn.op().output = turn.input();
-  return turn.Submit(false, tensor, tensor);
+  return turn.Submit(wait, tensor, tensor);
+}
+
+// True: all have started. False: up to one that does not fit, or with a Python error.
+bool StartAll(const Lane& lane, PyObject* entries, PyObject* tensors, PyObject* started, Wait wait) {
+  // Asked each time: Python code that runs meanwhile may change the lists.
+  for (Py_ssize_t i = 0; i < PyList_Size(entries) && i < PyList_Size(tensors); ++i) {
+    const Ref tensor = Ref::Share(PyList_GetItem(tensors, i));
+    const Ref flight = Start(lane, Ref::Share(PyList_GetItem(entries, i)), tensor.get(), wait);
+    if (!flight || PyList_Append(started, flight.get()) < 0) return false;
+  }
+  return true;
 }
 
 // Whether two of the inputs are one: results of a group must not lie on one another. Also true if there is no memory
@@ -47,7 +58,7 @@ Ref PlaceNew(const Lane& lane, const Turn& turn, PyObject* tensors, Py_ssize_t n
 PyObject* SubmitInPlace(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (!WantArguments(2, n)) return nullptr;
   const Lane& lane = AsLane(self);
-  Ref flight = Start(lane, Find(lane.terms, arguments[0]), arguments[1]);
+  Ref flight = Start(lane, Find(lane.terms, arguments[0]), arguments[1], Wait::kNone);
   return flight ? File(lane.flights(), flight.get()) : Turn::Declined(Py_None);
 }
 
@@ -62,7 +73,7 @@ PyObject* SubmitInto(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   op.output = lane.reader.AddressIf(output, {op.place, op.dtype, 0, nullptr, elements});
   Ref keep = Ref::Own(op.output == nullptr ? nullptr : PyTuple_Pack(2, tensor, output));
   if (!keep) return Turn::Declined(Py_None);
-  Ref flight = turn.Submit(false, keep.get(), output);
+  Ref flight = turn.Submit(Wait::kNone, keep.get(), output);
   if (!flight) return nullptr;
   Ref filed =
       Ref::Own(PyObject_SetAttrString(flight.get(), "finisher", arguments[3]) < 0 ? nullptr
@@ -71,17 +82,20 @@ PyObject* SubmitInto(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
 }
 
 PyObject* StartEach(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
-  if (!WantArguments(3, n)) return nullptr;
+  if (!WantArguments(4, n)) return nullptr;
+  const Lane& lane = AsLane(self);
   PyObject *entries = arguments[0], *tensors = arguments[1], *started = arguments[2];
-  if (!PyList_Check(entries) || !PyList_Check(tensors) || !PyList_Check(started)) return Turn::Declined(Py_None);
-  // Asked each time: Python code that runs meanwhile may change the lists.
-  for (Py_ssize_t i = 0; i < PyList_Size(entries) && i < PyList_Size(tensors); ++i) {
-    const Ref tensor = Ref::Share(PyList_GetItem(tensors, i));
-    const Ref flight = Start(AsLane(self), Ref::Share(PyList_GetItem(entries, i)), tensor.get());
-    if (!flight) return Turn::Declined(Py_None);
-    if (PyList_Append(started, flight.get()) < 0) return nullptr;
-  }
-  Py_RETURN_NONE;
+  if (!PyList_Check(entries) || !PyList_Check(tensors) || !PyList_Check(started)) return Turn::Declined(Py_False);
+  const double wait_s = PyFloat_AsDouble(arguments[3]);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  const bool whole = StartAll(lane, entries, tensors, started, wait_s > 0 ? Wait::kSoon : Wait::kNone);
+  if (!(wait_s > 0)) return Turn::Declined(Py_False);
+  // Also if one has not started: only a wait, however short, passes on those before it.
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const bool ended = EndAll(lane.flights(), started, whole ? wait_s : 0) && whole;
+  if (type != nullptr) PyErr_Restore(type, value, traceback);
+  return Turn::Declined(ended ? Py_True : Py_False);
 }
 
 PyObject* StartAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
@@ -101,7 +115,7 @@ PyObject* StartAlike(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   Ref keep = Ref::Own(outputs ? PyTuple_Pack(2, tensors, outputs.get()) : nullptr);
   if (!keep) return Turn::Declined(Py_None);
   PyObject* result = single ? PyList_GetItem(outputs.get(), 0) : outputs.get();
-  Ref flight = turn.Submit(waits, keep.get(), result);
+  Ref flight = turn.Submit(waits ? Wait::kHere : Wait::kNone, keep.get(), result);
   return flight.Release();
 }
 

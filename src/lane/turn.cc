@@ -77,19 +77,19 @@ Ref Turn::MakeFinisher(PyObject* result) const {
                                         PyLong_FromVoidPtr(ops_[0].stream), result));
 }
 
-Ref Turn::Submit(bool waits, PyObject* keep, PyObject* result) {
+Ref Turn::Submit(Wait wait, PyObject* keep, PyObject* result) {
   Ref finisher;
-  if (ops_[0].place != 0 && !waits) {  // who waits at once does so on this stream
+  if (ops_[0].place != 0 && wait != Wait::kHere) {  // else the wait is on this stream
     finisher = MakeFinisher(result);
     if (!finisher) return {};
   }
   hvd_status status;
-  if (waits) {
+  if (wait == Wait::kHere) {
     status = Run();
   } else {
     *handle_ = 0;
     Py_BEGIN_ALLOW_THREADS;
-    status = door_.submit(ops_, n_, 0, handle_);
+    status = door_.submit(ops_, n_, wait == Wait::kSoon ? HVD_SUBMIT_WILL_WAIT : 0, handle_);
     Py_END_ALLOW_THREADS;
   }
   if (status != HVD_OK && status != HVD_IN_PROGRESS) {

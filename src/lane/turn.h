@@ -9,6 +9,10 @@ namespace hvd::lane {
 // What the table holds for a key; null if nothing, or with a Python error.
 Ref Find(const Terms& terms, PyObject* key);
 
+// What the caller of a submission does next. kHere: it waits in the submission itself. kSoon: in this thread, when it
+// has submitted more; nobody passes the operation on before that.
+enum class Wait { kNone, kSoon, kHere };
+
 // The entry is busy from the beginning to the end.
 class Turn {
  public:
@@ -38,8 +42,8 @@ class Turn {
 
   // Both: the outputs are set, the caller holds the tensors. Other threads run meanwhile; they find the entry busy.
   hvd_status Run();
-  // The flight; null and a Python error if the engine refuses, or it failed. waits: the caller waits at once.
-  Ref Submit(bool waits, PyObject* keep, PyObject* result);
+  // The flight; null and a Python error if the engine refuses, or it failed.
+  Ref Submit(Wait wait, PyObject* keep, PyObject* result);
 
  private:
   // Of tensors on a GPU: the operation comes after what the framework's current stream does until now. False: it must

@@ -1,6 +1,7 @@
 #include "engine/links/config.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace hvd::engine {
 
-bool SharesCores(const hvd_config& c) {
+int CoresForEach(const hvd_config& c) {
   std::vector<int64_t> pids;
   for (int r = 0; r < c.size; ++r) {
     if (c.host_of_rank[r] != c.host_of_rank[c.rank]) continue;
@@ -18,7 +19,11 @@ bool SharesCores(const hvd_config& c) {
     pids.push_back(peer == c.peers + c.n_peers ? 0 : peer->pid);
   }
   if (static_cast<size_t>(c.local_size) > pids.size()) pids.resize(c.local_size);
-  return !EachHasACore(CoresOf(pids));
+  std::vector<CoreSet> allowed = CoresOf(pids);
+  if (!EachHasACore(allowed)) return 0;
+  allowed.reserve(2 * allowed.size());
+  std::copy(allowed.begin(), allowed.end(), std::back_inserter(allowed));
+  return EachHasACore(allowed) ? 2 : 1;
 }
 
 std::vector<int> DirectLeadersOf(const hvd_config& c) {

@@ -26,6 +26,7 @@ if lane.missing:
 
 STAMP = object()
 FLOAT32 = 7
+WILL_WAIT = 1
 _OPS, _HANDLE, _INT = ctypes.POINTER(abi.HvdOp), ctypes.POINTER(ctypes.c_int64), ctypes.c_int32
 RUN = ctypes.CFUNCTYPE(_INT, _OPS, _INT, ctypes.c_double, _HANDLE)
 SUBMIT = ctypes.CFUNCTYPE(_INT, _OPS, _INT, ctypes.c_uint32, _HANDLE)
@@ -38,14 +39,20 @@ class Engine:
 
     Attributes:
         status: of all that comes.
+        end_status: of waits; None: `status`.
         submitted: the addresses (input, output) of each tensor, per submission.
+        flags: per submission.
         finished: the handles, per call.
+        waits_s: how long the last of these calls may have waited.
     """
 
     def __init__(self) -> None:
         self.status = OK
         self.submitted: list[list[tuple[int, int]]] = []
+        self.flags: list[int] = []
         self.finished: list[list[int]] = []
+        self.end_status: Optional[int] = None
+        self.waits_s = -1.0
         self._numbers = itertools.count(100)
         functions = (RUN(self._run), SUBMIT(self._submit), FINISH(self._finish), FINISH_ALL(self._finish_all))
         self._keep = functions
@@ -60,8 +67,9 @@ class Engine:
         return self.status
 
     def _submit(self, ops: Any, n: int, flags: int, handle: Any) -> int:
-        assert flags == 0 and handle[0] == 0
+        assert handle[0] == 0
         self._note(ops, n)
+        self.flags.append(flags)
         if self.status == OK:
             handle[0] = next(self._numbers)
         return self.status
@@ -72,7 +80,8 @@ class Engine:
 
     def _finish_all(self, handles: Any, n: int, slice_s: float) -> int:
         self.finished.append([handles[i] for i in range(n)])
-        return self.status
+        self.waits_s = slice_s
+        return self.status if self.end_status is None else self.end_status
 
 
 class Refused(Exception):
@@ -130,7 +139,7 @@ def setting() -> Setting:
 def start(setting: Setting, calls: list[Any], tensors: list[Any]) -> list[Any]:
     """The flights of `start_each`."""
     started: list[Any] = []
-    assert setting.lane.start_each(calls, tensors, started) is None
+    assert setting.lane.start_each(calls, tensors, started, 0.0) is False
     return started
 
 
@@ -223,19 +232,48 @@ def test_they_start_up_to_the_first_that_does_not_fit(setting: Setting) -> None:
     assert len(start(setting, calls, arrays(2))) == 2  # fewer tensors than entries
     assert start(setting, [], arrays(1)) == []
     for lists in ((tuple(calls), arrays(3), []), (calls, None, []), (calls, arrays(3), ())):
-        assert setting.lane.start_each(*lists) is None
+        assert setting.lane.start_each(*lists, 0.0) is False
     assert len(setting.engine.submitted) == 3
 
 
-def test_those_before_a_refused_one_are_not_lost(setting: Setting) -> None:
+@pytest.mark.parametrize("status, ended", [(OK, True), (IN_PROGRESS, False), (7, False)])
+def test_all_are_submitted_before_they_are_waited_for_together(setting: Setting, status: int, ended: bool) -> None:
+    setting.engine.end_status = status
+    started: list[Any] = []
+    calls = [Call(setting.engine) for _ in range(3)]
+    assert setting.lane.start_each(calls, arrays(3), started, 0.25) is ended
+    assert setting.engine.flags == [WILL_WAIT] * 3 and setting.engine.finished == [[100, 101, 102]]
+    assert setting.engine.waits_s == 0.25
+    assert [flight.handle for flight in started] == ([0, 0, 0] if ended else [100, 101, 102])
+    for flight in started:
+        flight.handle = 0
+
+
+def test_what_is_submitted_is_passed_on_if_the_next_does_not_fit(setting: Setting) -> None:
+    started: list[Any] = []
+    calls = [Call(setting.engine) for _ in range(3)]
+    setting.engine.end_status = IN_PROGRESS
+    assert setting.lane.start_each(calls, [*arrays(2), np.zeros(4, np.float32)], started, 0.25) is False
+    assert setting.engine.finished == [[100, 101]] and setting.engine.waits_s == 0
+    for flight in started:
+        flight.handle = 0
+    with pytest.raises(TypeError):
+        setting.lane.start_each(calls, arrays(3), [], "soon")
+    assert setting.lane.start_each([], [], [], 0.25) is False and len(setting.engine.finished) == 1
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.25])
+def test_those_before_a_refused_one_are_not_lost(setting: Setting, wait_s: float) -> None:
     calls = [Call(setting.engine) for _ in range(3)]
     started: list[Any] = []
     refusing = Engine()
     refusing.status = 1
     calls[1].arm(ctypes.addressof(calls[1].ops), 1, ctypes.addressof(calls[1].handle), refusing.door)
     with pytest.raises(Refused):
-        setting.lane.start_each(calls, arrays(3), started)
-    assert len(started) == 1 and started[0].handle and not any(call.busy for call in calls)
+        setting.lane.start_each(calls, arrays(3), started, wait_s)
+    assert len(started) == 1 and not any(call.busy for call in calls)
+    # With a wait, which passes on what was submitted, it has ended.
+    assert started[0].handle == (0 if wait_s else 100) and setting.engine.finished == ([[100]] if wait_s else [])
 
 
 def test_a_refusal_is_raised(setting: Setting) -> None:

@@ -62,14 +62,6 @@ class Flights:
             self.others = [flight for flight in self.others if flight not in taken.others]
         return taken
 
-    def land_briefly(self, keys: Sequence[Hashable], pendings: Sequence[handles.Pending]) -> bool:
-        """Waits for some of `plain` for a moment. True: all of them were successful, and have landed."""
-        if not handles.finish_all_briefly(pendings):
-            return False
-        for key in keys:
-            del self.plain[key]
-        return True
-
     def end_within(self, timeout_s: float) -> bool:
         """True if all end within some seconds, well or not."""
         if self.plain and handles.finish_all_briefly(list(self.plain.values())):

@@ -158,19 +158,17 @@ class GradientReducer:
                 self.end_round(key, begins_next=True)
             left = self.left[key] - 1
             self.left[key] = left
-            if left == 0 and not (
-                key in self._again and not self._round and self._start_again([key], [self._source.read(key)], [])
-            ):
+            if left == 0 and not self._is_started_again(key):
                 self._complete(key)
 
-    def ready_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], waits: bool = False) -> bool:
+    def ready_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0) -> bool:
         """`ready` for gradients that have been read already, up to the first for which this is not the last pass, or
         which is not like the one before.
 
         Args:
             tensors: as `GradientSource.read` gives them, one for each key.
             started: gets an entry for each that is submitted, also when this raises.
-            waits: for a moment, if all of them are submitted.
+            wait_s: for so many seconds, if all are submitted.
 
         Returns:
             True if they have been waited for, and are reduced.
@@ -181,8 +179,7 @@ class GradientReducer:
             # What has been submitted is left for no more passes.
             others = [place for place, key in enumerate(keys) if key not in self._again or self.left[key] != 1]
             first = keys[: others[0]] if others else keys
-            self._start_again(first, tensors, started)
-            return waits and len(started) == len(keys) > 0 and self._flights.land_briefly(keys, started)
+            return self._start_again(first, tensors, started, 0.0 if others else wait_s)
 
     def synchronize(self, once: bool = False) -> None:
         """Submits what is missing (zeros for parameters without a gradient), waits for everything and writes the
@@ -344,19 +341,29 @@ class GradientReducer:
         self._round = 0
         return self._flights.take() if self._flights else self._flights
 
-    def _start_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any]) -> bool:
-        """By the lane, up to the first gradient that has changed its form; False if there is one."""
+    def _is_started_again(self, key: Hashable) -> bool:
+        started: list[Any] = []
+        if key in self._again and not self._round:
+            self._start_again([key], [self._source.read(key)], started)
+        return bool(started)
+
+    def _start_again(
+        self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0
+    ) -> bool:
+        """By the lane, up to the first gradient that has changed its form. True if all have been submitted, waited for
+        during these seconds, and reduced."""
+        have_landed = False
         try:
-            self._collectives.lane_each([self._again[key] for key in keys], tensors, started)
+            have_landed = self._collectives.lane_each([self._again[key] for key in keys], tensors, started, wait_s)
         finally:
             done = keys[: len(started)]
             self._submitted.update(done)
-            self._flights.plain.update(zip(done, started))
             self.left.update(dict.fromkeys(done, 0))
-        if len(done) == len(keys):
-            return True
-        del self._again[keys[len(done)]]
-        return False
+            if not have_landed:
+                self._flights.plain.update(zip(done, started))
+        if len(done) < len(keys):
+            del self._again[keys[len(done)]]
+        return have_landed
 
     def _complete(self, key: Hashable) -> None:
         group = self._group_of.get(key)

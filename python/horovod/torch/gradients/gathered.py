@@ -1,9 +1,9 @@
-"""`GatheredGradients`: the small gradients of a backward pass, which are submitted together.
+"""`GatheredGradients`: gradients of a backward pass that are submitted together.
 
 A small gradient is reduced in less time than it takes to interrupt the pass for it: to call the engine, and to give its
 thread a core that the ranks compute on. So the hooks only note them, and they are submitted when they are many, or at
-the end of the pass, where this thread waits for them anyway. When a rank submits does not matter to the other ranks.
-Used by `reducer`.
+the end of the pass, where this thread waits for them anyway. Where no core is left for the engine's thread, large ones
+are too. When a rank submits does not matter to the other ranks. Used by `reducer`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,24 @@ from typing import Any, Final
 
 import torch
 
+from horovod._core.life.handles import BRIEF_S
 from horovod.torch.versions import increment_versions
 
-__all__ = ["NO_PASS", "GatheredGradients", "is_small", "send_again", "submit_gathered"]
+__all__ = ["NO_PASS", "GatheredGradients", "gathered_bytes", "send_again", "submit_gathered"]
 
 NO_PASS: Final = -2
 
 _SMALL_BYTES: Final = 64 << 10
 # More than these are submitted before the pass ends, to be reduced beside it.
 _MOST_BYTES: Final = 1 << 20
+_UNLIMITED: Final = 1 << 62
+# At the end of a pass, on top of `BRIEF_S`: some times what memory needs.
+_S_PER_BYTE: Final = 0.25e-9
 
 
-def is_small(parameter: torch.Tensor) -> bool:
-    """True if a parameter's gradient is worth no call of its own."""
-    return parameter.is_cpu and parameter.layout is torch.strided and parameter.nbytes < _SMALL_BYTES
+def gathered_bytes(parameter: torch.Tensor) -> int:
+    """The bytes of a parameter's gradient; 0: it is of a kind that is never gathered."""
+    return parameter.nbytes if parameter.is_cpu and parameter.layout is torch.strided else 0
 
 
 class GatheredGradients:
@@ -34,18 +38,33 @@ class GatheredGradients:
     Attributes:
         of_pass: autograd's number of the pass whose small gradients are noted here; NO_PASS: none are noted, as after
             an earlier pass has submitted gradients of the same step, for which a second submission waits.
+        limit: gradients of fewer bytes are noted.
+
+    Args:
+        overlaps: large gradients are reduced during the pass.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, overlaps: bool) -> None:
         self.of_pass = NO_PASS
         self._numbers: list[int] = []
         self._bytes = 0
+        self.set_overlaps(overlaps)
+
+    def set_overlaps(self, overlaps: bool) -> None:
+        """Changes that, from the next gradient on."""
+        self.limit = _SMALL_BYTES if overlaps else _UNLIMITED
+        self._most_bytes = _MOST_BYTES if overlaps else _UNLIMITED
+
+    @property
+    def patience_s(self) -> float:
+        """How many seconds to wait for what is noted, at the end of the pass."""
+        return BRIEF_S + self._bytes * _S_PER_BYTE
 
     def add(self, number: int, nbytes: int) -> bool:
         """Notes a gradient that has been accumulated. True: it is time to submit what is noted."""
         self._numbers.append(number)
         self._bytes += nbytes
-        return self._bytes > _MOST_BYTES
+        return self._bytes > self._most_bytes
 
     def take(self) -> list[int]:
         """The numbers of the parameters whose gradients are noted; they are no more."""
@@ -55,23 +74,24 @@ class GatheredGradients:
 
 
 def submit_gathered(access: Any, waits: bool = False) -> None:
-    """Submits the small gradients of a pass that have not been submitted.
+    """Submits the gradients of a pass that are noted.
 
     Args:
         access: see `horovod.torch.gradients.reducer.GradientAccess`; also below.
         waits: for a moment, until they are reduced.
     """
+    wait_s = access.gathered.patience_s if waits else 0.0
     numbers = access.gathered.take()
-    for number in numbers[access.send_again(numbers, waits) if numbers else 0 :]:
+    for number in numbers[access.send_again(numbers, wait_s) if numbers else 0 :]:
         if not access.send_again([number]):
             access.ready(number)
 
 
-def send_again(access: Any, numbers: list[int], waits: bool = False) -> int:
+def send_again(access: Any, numbers: list[int], wait_s: float = 0.0) -> int:
     """The short way for gradients without homes that are contiguous, as their parameters, and like those before.
 
     Args:
-        waits: for a moment, if all of them have been submitted; what has been reduced then is under way no more.
+        wait_s: for so many seconds, if all have been submitted; if all are reduced by then, none is under way.
 
     Returns:
         How many have been submitted: up to the first of another kind.
@@ -89,9 +109,8 @@ def send_again(access: Any, numbers: list[int], waits: bool = False) -> int:
         own.append(grad.data)
     started: list[Any] = []
     landed = False
-    waits = waits and len(own) == len(numbers)
     try:
-        landed = reducer.ready_again(numbers[: len(own)], own, started, waits)
+        landed = reducer.ready_again(numbers[: len(own)], own, started, wait_s if len(own) == len(numbers) else 0.0)
     finally:
         if not landed:
             sent = [(grad, tensor.data_ptr(), tensor, False) for grad, tensor in zip(given, own[: len(started)])]

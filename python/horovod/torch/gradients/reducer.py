@@ -23,6 +23,7 @@ from horovod._core.life import session
 from horovod._core.life.process_sets import ProcessSet
 from horovod._core.operations.sparse import SparseReduction
 from horovod._core.tensors.compression import NoneCompressor, kind_of
+from horovod._core.training.overlap import overlap_can_pay
 from horovod._core.training.reducer import GradientReducer, GradientSource
 from horovod._core.training.reduction_options import ReductionOptions
 from horovod.torch.collectives import discards
@@ -30,7 +31,7 @@ from horovod.torch.collectives.operators import collectives
 from horovod.torch.collectives.sparse import sparse_allreduce_async
 from horovod.torch.gradients.after_pass import AfterPass, EndOfPass, call_after_pass, pass_number
 from horovod.torch.gradients.default_check import AccessCheck
-from horovod.torch.gradients.gathered import NO_PASS, GatheredGradients, is_small, send_again, submit_gathered
+from horovod.torch.gradients.gathered import NO_PASS, GatheredGradients, gathered_bytes, send_again, submit_gathered
 from horovod.torch.gradients.handover import Handover
 from horovod.torch.gradients.hooks import Ledger, is_elsewhere, put_hook, take_back_hooks
 from horovod.torch.gradients.layout import dense_view, in_order_of, part_gradients
@@ -85,7 +86,7 @@ class GradientAccess:
         self._pass = NO_PASS  # autograd's number of the last one
         self._in_a_later_pass = False  # of a step, or in one without a number
         self.deferred: list[int] = []  # accumulated in this pass, and submitted at its end: hooks of the program follow
-        self.gathered = GatheredGradients()
+        self.gathered = GatheredGradients(overlap_can_pay(session.require()))
         terms = (options.op, options.gradient_predivide_factor, kind_of(options.compression), sparse_as_dense)
         self.ledger = Ledger(self, (*terms, options.process_set.process_set_id))
         self.hooks: dict[int, Any] = {}
@@ -148,9 +149,9 @@ class GradientAccess:
     def put_hook(self, number: int) -> None:
         """Has a parameter hand its gradient to this optimizer, and to no other."""
         parameter = self.parameters[number]
-        small_bytes = parameter.nbytes if is_small(parameter) else 0
         home = self._homes.get(number)
-        hook: Any = functools.partial(_on_gradient, weakref.ref(self), self.gathered, number, home, small_bytes)
+        nbytes = gathered_bytes(parameter) if home is None else 0
+        hook: Any = functools.partial(_on_gradient, weakref.ref(self), self.gathered, number, home, nbytes)
         hook.kept = self.handover.kept
         self.hooks[number] = put_hook(parameter, self.ledger, hook)
 
@@ -296,6 +297,8 @@ class GradientAccess:
                 reducer.reset()
             self.under_way.forget()
             self.handover.end_step()
+            if self._session is not None:
+                self.gathered.set_overlaps(overlap_can_pay(self._session))
             if not self.active and self._session is not None and _has_others(self.options.process_set):
                 self.active = True
                 self.attach()
@@ -417,18 +420,18 @@ def _on_gradient(
     gathered: GatheredGradients,
     number: int,
     home: Optional[GradientHome],
-    small_bytes: int,
+    nbytes: int,
     parameter: Any,
 ) -> None:
     """Autograd calls this, with the last argument, when it has accumulated a gradient."""
     # A compiled backward pass must not trace into the engine.
     if is_compiling():
-        _on_gradient_outside_graphs(reference, gathered, number, home, small_bytes, parameter)
+        _on_gradient_outside_graphs(reference, gathered, number, home, nbytes, parameter)
         return
     number_of_pass = pass_number()
     has_followers = len(parameter._post_accumulate_grad_hooks) > 1
-    if small_bytes and gathered.of_pass == number_of_pass and not has_followers:
-        if gathered.add(number, small_bytes) and (access := reference()) is not None:
+    if 0 < nbytes < gathered.limit and gathered.of_pass == number_of_pass and not has_followers:
+        if gathered.add(number, nbytes) and (access := reference()) is not None:
             submit_gathered(access)
         return
     access = reference()
@@ -442,8 +445,8 @@ def _on_gradient(
         access.begin_pass(reference)
     if has_followers and access.defers(number, parameter):
         return
-    if small_bytes and gathered.of_pass == number_of_pass:
-        if gathered.add(number, small_bytes):
+    if 0 < nbytes < gathered.limit and gathered.of_pass == number_of_pass:
+        if gathered.add(number, nbytes):
             submit_gathered(access)
         return
     # No variable may hold the gradient: `take_in` counts who does.

@@ -64,7 +64,7 @@ class _DeltaAccess(GradientAccess):
         super().ends_pass()
         return False  # gradients stay here
 
-    def send_again(self, numbers: list[int], waits: bool = False) -> int:
+    def send_again(self, numbers: list[int], wait_s: float = 0.0) -> int:
         return 0  # as above
 
     def ready(self, number: int) -> None:

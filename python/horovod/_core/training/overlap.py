@@ -1,0 +1,20 @@
+"""Whether it can pay to reduce gradients while others are computed.
+
+Used by the gradient reducers of the frameworks. The ranks need not agree: when a gradient is submitted does not matter
+to the others.
+"""
+
+from __future__ import annotations
+
+import json
+
+from horovod._core.life.session import Session
+
+__all__ = ["overlap_can_pay"]
+
+
+def overlap_can_pay(current: Session) -> bool:
+    """False if all ranks are on one host and have no core to spare: there a reduction is work for the cores that
+    compute, which it only interrupts. True: cores are left, or the network has to be waited for."""
+    facts = json.loads(current.engine.describe())
+    return bool(facts["shared_memory_ranks"] < facts["size"] or facts["cores_for_each"] > 1)
