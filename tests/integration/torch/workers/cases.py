@@ -15,8 +15,8 @@ __all__ = ["expect_raises", "run_cases"]
 
 
 def run_cases(names):
-    """Whether gradients are reduced during the backward pass, or after it, hangs on the machine's cores. Here it is drawn
-    for each case and rank: ranks may differ."""
+    """Whether gradients are reduced during the backward pass or after it depends on the machine's cores. Here it is
+    drawn for each case and rank: ranks may differ."""
     seed = os.environ.get("HVD_TEST_SEED") or str(datetime.date.today().toordinal())
     draws = None
 
