@@ -347,9 +347,7 @@ class GradientReducer:
             self._start_again([key], [self._source.read(key)], started)
         return bool(started)
 
-    def _start_again(
-        self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0
-    ) -> bool:
+    def _start_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0) -> bool:
         """By the lane, up to the first gradient that has changed its form. True if all have been submitted, waited for
         during these seconds, and reduced."""
         have_landed = False
