@@ -352,7 +352,8 @@ class GradientReducer:
         during these seconds, and reduced."""
         have_landed = False
         try:
-            have_landed = self._collectives.lane_each([self._again[key] for key in keys], tensors, started, wait_s)
+            entries = [self._again[key] for key in keys]
+            have_landed = bool(self._collectives.lane_each(entries, tensors, started, wait_s))
         finally:
             done = keys[: len(started)]
             self._submitted.update(done)
