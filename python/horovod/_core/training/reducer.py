@@ -158,7 +158,12 @@ class GradientReducer:
                 self.end_round(key, begins_next=True)
             left = self.left[key] - 1
             self.left[key] = left
-            if left == 0 and not self._is_started_again(key):
+            if left != 0:
+                return
+            started: list[Any] = []
+            if key in self._again and not self._round:
+                self._start_again([key], [self._source.read(key)], started)
+            if not started:
                 self._complete(key)
 
     def ready_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0) -> bool:
@@ -340,12 +345,6 @@ class GradientReducer:
         self.left = self._all_left.copy()
         self._round = 0
         return self._flights.take() if self._flights else self._flights
-
-    def _is_started_again(self, key: Hashable) -> bool:
-        started: list[Any] = []
-        if key in self._again and not self._round:
-            self._start_again([key], [self._source.read(key)], started)
-        return bool(started)
 
     def _start_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0) -> bool:
         """By the lane, up to the first gradient that has changed its form. True if all have been submitted, waited for
