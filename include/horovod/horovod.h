@@ -281,8 +281,7 @@ HVD_API hvd_status hvd_get_topology(hvd_topology* out);
  * behind it, as one number; 0: none) and batches (that it has carried); settings, by their names in hvd_config, as this
  * engine uses them; process_sets, id to ranks; counters: batches, tensors, sleeps, in_flight, steps, stalls, errors,
  * last_error, seconds (blocked, transferring, pending, in_batches), all since this hvd_init, and operations, by name,
- * each with tensors and bytes of this rank. Writes at most n bytes with a closing NUL and sets *needed to the full
- * length + 1. */
+ * each with tensors and bytes of this rank. Writes at most n bytes with a NUL; *needed: the full length + 1. */
 HVD_API hvd_status hvd_describe(char* buffer, size_t n, size_t* needed);
 
 /* JSON text to diagnose a job that hangs: pending, what has been submitted and does not run yet, the oldest
