@@ -77,7 +77,7 @@ void Call::TakeTurn() noexcept {
       },
       [&](hvd_status code, const char* why) {
         Fail(code, why);
-        TellOthers(attributes_, names_[0], why);
+        TellOthers(attributes_, FirstName(), why);
         turns_.clear();
         End();
       });
@@ -99,7 +99,7 @@ void Call::Refuse(bool out_of_order) {
 int Call::Tensors() const { return TensorsOf(attributes_.type, context_); }
 
 std::vector<std::string> Call::Names() const {
-  if (HasNameEach()) return attributes_.names;
+  if (HasNameEach()) return {};
   const int n = Tensors();
   std::vector<std::string> names;
   names.reserve(static_cast<size_t>(n));
@@ -109,6 +109,10 @@ std::vector<std::string> Call::Names() const {
 
 Turns::Names Call::NamesOfTurns() const {
   Turns::Names turns;
+  if (HasNameEach()) {  // they come to one operator together
+    turns.push_back(attributes_.name + "@" + std::to_string(attributes_.process_set));
+    return turns;
+  }
   turns.reserve(names_.size());
   for (const std::string& name : names_) turns.push_back(name + "@" + std::to_string(attributes_.process_set));
   return turns;
@@ -140,8 +144,9 @@ bool Call::TakeTensors() {
     op.process_set = attributes_.process_set;
     op.prescale = attributes_.prescale;
     op.postscale = attributes_.postscale;
-    op.name = names_[i].c_str();
+    op.name = (HasNameEach() ? attributes_.names : names_)[i].c_str();
     op.ndim = tf.TF_NumDims(tensor);
+    shapes_[i].reserve(static_cast<size_t>(op.ndim));
     for (int d = 0; d < op.ndim; ++d) shapes_[i].push_back(tf.TF_Dim(tensor, d));
     op.shape = shapes_[i].data();
     if (CallerGivesOutput()) {
@@ -201,7 +206,7 @@ void Call::Submit(bool may_wait) noexcept {
   bool taken = false;
   border::Guarded([&] { taken = TakeTensors(); }, [&](hvd_status code, const char* why) { Fail(code, why); });
   if (!taken) {
-    TellOthers(attributes_, names_[0], tf.TF_Message(status_.get()));
+    TellOthers(attributes_, FirstName(), tf.TF_Message(status_.get()));
     return End();
   }
   if (HasNameEach()) return SubmitEach(attributes_.waits && may_wait);
@@ -232,7 +237,7 @@ void Call::Submit(bool may_wait) noexcept {
 void Call::SubmitEach(bool waits) noexcept {
   if (!border::Succeeds([&] { handles_.reserve(ops_.size()); })) {
     Fail(HVD_RESOURCE, border::kNoMemory);
-    TellOthers(attributes_, names_[0], border::kNoMemory);
+    TellOthers(attributes_, attributes_.name, border::kNoMemory);
     return End();
   }
   double moment = kMomentS;

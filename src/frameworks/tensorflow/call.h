@@ -19,7 +19,7 @@ namespace hvd::frameworks::tensorflow {
 // What a kernel knows of its operator: the attributes of the node.
 struct Attributes {
   hvd_op_type type = HVD_ALLREDUCE;
-  std::string name;  // what the members negotiate; of a group: the base of its tensors' names
+  std::string name;                // what the members negotiate; of a group: the base of its tensors' names
   std::vector<std::string> names;  // not empty: each tensor is an operation of its own, called so
   int process_set = 0;
   int reduce_op = 0;
@@ -58,6 +58,7 @@ class Call {
   int Tensors() const;
   bool CallerGivesOutput() const { return attributes_.type == HVD_ALLREDUCE || attributes_.type == HVD_BROADCAST; }
   bool HasNameEach() const { return attributes_.names.size() == static_cast<size_t>(Tensors()); }
+  const std::string& FirstName() const { return names_.empty() ? attributes_.name : names_[0]; }
   std::vector<std::string> Names() const;
   Turns::Names NamesOfTurns() const;
 
@@ -66,7 +67,7 @@ class Call {
   StatusPtr status_ = NewStatus();
   std::vector<TensorPtr> inputs_, outputs_;
   std::vector<std::vector<int64_t>> shapes_;
-  const std::vector<std::string> names_;  // by tensor
+  const std::vector<std::string> names_;  // by tensor; empty: the attributes have them
   Turns::Names turns_;                    // what is taken while this runs: the names, of this process set
   std::vector<int32_t> splits_;
   std::vector<hvd_op> ops_;
