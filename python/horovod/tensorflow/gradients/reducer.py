@@ -15,6 +15,7 @@ from typing import Any, Callable, Optional, Union
 import tensorflow as tf
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set, leaves_out_this_rank
+from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.default_check import equal_by
 from horovod._core.training.groups import assign_groups
@@ -126,7 +127,7 @@ class GradientReduction:
     def _together(self, tensors: list[Any], unit: gathered.Unit) -> list[Any]:
         prescale, postscale = self.options.factors
         if unit.names:
-            reduction = Reduction(self.options.op, prescale, postscale, self.options.process_set)
+            reduction = Reduction(ReduceOp(self.options.op), prescale, postscale, self.options.process_set)
             return gathered.reduce_each(tensors, unit, self.options.compression, reduction)
         return ops.grouped_allreduce(
             tensors, compression=self.options.compression, op=self.options.op, prescale_factor=prescale,
