@@ -95,6 +95,9 @@ enum Type : int { kInt32 = 3, kInt64 = 9 };
     (TF_OpKernelConstruction*, const char* name, int32_t* list_size, int32_t* total_size, TF_Status*))              \
   X(void, TF_OpKernelConstruction_GetAttrString,                                                                    \
     (TF_OpKernelConstruction*, const char* name, char* value, size_t max_length, TF_Status*))                       \
+  X(void, TF_OpKernelConstruction_GetAttrStringList,                                                                \
+    (TF_OpKernelConstruction*, const char* name, char** values, size_t* lengths, int max_values, void* storage,     \
+     size_t storage_size, TF_Status*))                                                                              \
   X(int64_t, TF_GetStepId, (TF_OpKernelContext*))                                                                   \
   X(uint64_t, TF_GetFrameId, (TF_OpKernelContext*))                                                                 \
   X(int64_t, TF_GetIterId, (TF_OpKernelContext*))                                                                   \

@@ -18,6 +18,8 @@ Turns& TurnsOfNames() {
 }
 
 constexpr double kSliceS = 1.0;  // of a blocking wait, which has no end of its own: the engine's deadlines apply
+// Of a wait for a moment: for the other ranks, and some times what memory needs.
+constexpr double kMomentS = 1e-3, kMomentSPerByte = 0.25e-9;
 
 void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 
@@ -35,7 +37,11 @@ int TensorsOf(hvd_op_type type, TF_OpKernelContext* context) {
 void TellOthers(const Attributes& attributes, const std::string& first, const char* why) noexcept {
   constexpr const char* kOurs = "Horovod: ";  // their message begins with it already
   if (std::strncmp(why, kOurs, std::strlen(kOurs)) == 0) why += std::strlen(kOurs);
-  (void)hvd_refuse(attributes.type, attributes.process_set, first.c_str(), why);
+  const auto refuse = [&](const std::string& name) {
+    (void)hvd_refuse(attributes.type, attributes.process_set, name.c_str(), why);
+  };
+  if (attributes.names.empty()) return refuse(first);
+  for (const std::string& name : attributes.names) refuse(name);
 }
 
 }  // namespace
@@ -71,7 +77,7 @@ void Call::TakeTurn() noexcept {
       },
       [&](hvd_status code, const char* why) {
         Fail(code, why);
-        TellOthers(attributes_, names_[0], why);
+        TellOthers(attributes_, FirstName(), why);
         turns_.clear();
         End();
       });
@@ -93,6 +99,7 @@ void Call::Refuse(bool out_of_order) {
 int Call::Tensors() const { return TensorsOf(attributes_.type, context_); }
 
 std::vector<std::string> Call::Names() const {
+  if (HasNameEach()) return {};
   const int n = Tensors();
   std::vector<std::string> names;
   names.reserve(static_cast<size_t>(n));
@@ -102,6 +109,10 @@ std::vector<std::string> Call::Names() const {
 
 Turns::Names Call::NamesOfTurns() const {
   Turns::Names turns;
+  if (HasNameEach()) {  // they come to one operator together
+    turns.push_back(attributes_.name + "@" + std::to_string(attributes_.process_set));
+    return turns;
+  }
   turns.reserve(names_.size());
   for (const std::string& name : names_) turns.push_back(name + "@" + std::to_string(attributes_.process_set));
   return turns;
@@ -133,8 +144,9 @@ bool Call::TakeTensors() {
     op.process_set = attributes_.process_set;
     op.prescale = attributes_.prescale;
     op.postscale = attributes_.postscale;
-    op.name = names_[i].c_str();
+    op.name = (HasNameEach() ? attributes_.names : names_)[i].c_str();
     op.ndim = tf.TF_NumDims(tensor);
+    shapes_[i].reserve(static_cast<size_t>(op.ndim));
     for (int d = 0; d < op.ndim; ++d) shapes_[i].push_back(tf.TF_Dim(tensor, d));
     op.shape = shapes_[i].data();
     if (CallerGivesOutput()) {
@@ -194,9 +206,10 @@ void Call::Submit(bool may_wait) noexcept {
   bool taken = false;
   border::Guarded([&] { taken = TakeTensors(); }, [&](hvd_status code, const char* why) { Fail(code, why); });
   if (!taken) {
-    TellOthers(attributes_, names_[0], tf.TF_Message(status_.get()));
+    TellOthers(attributes_, FirstName(), tf.TF_Message(status_.get()));
     return End();
   }
+  if (HasNameEach()) return SubmitEach(attributes_.waits && may_wait);
   const auto n = static_cast<int32_t>(ops_.size());
   const bool waits = attributes_.blocking && may_wait;
   if (waits && CallerGivesOutput()) return Wait(hvd_run(ops_.data(), n, kSliceS, &handle_));
@@ -217,6 +230,61 @@ void Call::Submit(bool may_wait) noexcept {
     for (; status == HVD_IN_PROGRESS; status = hvd_poll(handle_)) std::this_thread::yield();
     Finish(status, status == HVD_OK ? "" : hvd_last_error());
   }
+}
+
+// To the other ranks each is an operation by itself: it does not matter which of them go together on this rank. A wait
+// that is over soon, whatever the other ranks run first, may hold a thread of TensorFlow's.
+void Call::SubmitEach(bool waits) noexcept {
+  if (!border::Succeeds([&] { handles_.reserve(ops_.size()); })) {
+    Fail(HVD_RESOURCE, border::kNoMemory);
+    TellOthers(attributes_, attributes_.name, border::kNoMemory);
+    return End();
+  }
+  double moment = kMomentS;
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    hvd_handle handle = 0;
+    // The last one's submission passes on all.
+    const bool passes_on = !waits && i + 1 == ops_.size();
+    const hvd_status code = hvd_submit(&ops_[i], 1, passes_on ? HVD_SUBMIT_AT_ONCE : HVD_SUBMIT_WILL_WAIT, &handle);
+    if (code == HVD_OK) {
+      handles_.push_back(handle);
+      moment += kMomentSPerByte * static_cast<double>(tf.TF_TensorByteSize(outputs_[i].get()));
+    } else if (!failed_.exchange(true)) {
+      Fail(code, hvd_last_error());
+    }
+  }
+  if (handles_.empty()) return End();
+  const bool whole = handles_.size() == ops_.size();
+  const auto n = static_cast<int32_t>(handles_.size());
+  if ((waits || !whole) && hvd_finish_all(handles_.data(), n, whole ? moment : 0) == HVD_OK) return End();
+  AskForEach();
+}
+
+void Call::AskForEach() noexcept {
+  const auto finish = [](void* self, hvd_status code, const char* message) {
+    static_cast<Call*>(self)->FinishOne(code, message);
+  };
+  left_ = handles_.size() + 1;  // and this function
+  for (const hvd_handle handle : handles_) {
+    if (hvd_on_done(handle, finish, this) == HVD_OK) continue;
+    // As in Submit.
+    hvd_status status = hvd_poll(handle);
+    for (; status == HVD_IN_PROGRESS; status = hvd_poll(handle)) std::this_thread::yield();
+    FinishOne(status, status == HVD_OK ? "" : hvd_last_error());
+  }
+  FinishOne(HVD_OK, "");
+}
+
+// On any thread, also on several at once.
+void Call::FinishOne(hvd_status code, const char* message) noexcept {
+  if (code != HVD_OK && !failed_.exchange(true)) Fail(code, message);
+  if (left_.fetch_sub(1) > 1) return;
+  for (const hvd_handle handle : handles_) {
+    const hvd_status released = hvd_release(handle);
+    if (attributes_.stream_of != nullptr && released != HVD_OK && !failed_.exchange(true))
+      Fail(released, hvd_last_error());
+  }
+  End();
 }
 
 void Call::Wait(hvd_status begun) noexcept {

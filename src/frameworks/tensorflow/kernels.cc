@@ -35,6 +35,19 @@ class Reader {
     tf.TF_OpKernelConstruction_GetAttrString(node_, name, value.data(), value.size(), status_.get());
     return value;
   }
+  std::vector<std::string> Texts(const char* name) {
+    int32_t n = 0, bytes = 0;
+    if (Ok(status_)) tf.TF_OpKernelConstruction_GetAttrSize(node_, name, &n, &bytes, status_.get());
+    if (!Ok(status_) || n <= 0) return {};
+    std::vector<char*> values(static_cast<size_t>(n));
+    std::vector<size_t> lengths(values.size());
+    std::string storage(static_cast<size_t>(bytes), '\0');
+    tf.TF_OpKernelConstruction_GetAttrStringList(node_, name, values.data(), lengths.data(), n, storage.data(),
+                                                 storage.size(), status_.get());
+    std::vector<std::string> texts;
+    for (size_t i = 0; Ok(status_) && i < values.size(); ++i) texts.emplace_back(values[i], lengths[i]);
+    return texts;
+  }
   bool Flag(const char* name) {
     unsigned char value = 0;
     if (Ok(status_)) tf.TF_OpKernelConstruction_GetAttrBool(node_, name, &value, status_.get());
@@ -71,6 +84,12 @@ void ReadCollective(Reader* node, Attributes* a) {
     a->prescale = node->Number("prescale_factor");
     a->postscale = node->Number("postscale_factor");
   }
+  if (kType == HVD_ALLREDUCE) {
+    const std::string own = node->NodeName(), path = own.substr(0, own.rfind('/') + 1);  // none: 0
+    for (const std::string& each : node->Texts("tensor_names"))
+      a->names.push_back(std::string(OperationName(kType)) + "." + path + each);
+    a->waits = node->Flag("waits");
+  }
 }
 
 hvd_tensorflow_stream_fn stream_of_context = nullptr;  // set before the kernels that use it are registered
@@ -79,6 +98,7 @@ template <hvd_op_type kType>
 void ReadOnGpu(Reader* node, Attributes* a) {
   ReadCollective<kType>(node, a);
   a->stream_of = stream_of_context;
+  a->waits = false;  // the device is not waited for
 }
 
 void ReadJoin(Reader* node, Attributes* a) {

@@ -82,8 +82,11 @@ std::vector<Operator> Operators() {
   const std::vector<const char*> collective = And({"T: list(type) >= 1"}, named);
   const std::vector<const char*> reduction =
       And(collective, {"reduce_op: int = 1", "prescale_factor: string = '1'", "postscale_factor: string = '1'"});
+  // tensor_names: each tensor is an operation of its own of this name, which begins behind the last slash of the
+  // node's. waits: their kernel waits for a moment, which blocks nobody for long.
+  const std::vector<const char*> each = {"tensor_names: list(string) = []", "waits: bool = false"};
   return {
-      {"HorovodAllreduce", {"tensors: T"}, {"outputs: T"}, reduction, Infer<SameShapes>},
+      {"HorovodAllreduce", {"tensors: T"}, {"outputs: T"}, And(reduction, each), Infer<SameShapes>},
       {"HorovodReducescatter", {"tensors: T"}, {"outputs: T"}, reduction, Infer<AnyRows>},
       {"HorovodAllgather", {"tensors: T"}, {"outputs: T"}, collective, Infer<AnyRows>},
       {"HorovodBroadcast", {"tensors: T"}, {"outputs: T"}, And(collective, {"root_rank: int"}), Infer<SameShapes>},

@@ -69,6 +69,13 @@ def test_random_order(n: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_gathered_gradients(n: int) -> None:
+    output = job(n, WORKERS / "gathered_worker.py")
+    assert output.count("passed") == (6 if n == 2 else 5) * n, output
+
+
+@pytest.mark.slow
 def test_a_rank_that_dies_aborts_the_others() -> None:
     output = job(3, WORKERS / "killed_worker.py", code=137)
     assert len(re.findall(r"rank [02] got AbortedError after \d\.\d s: .*rank 1", output)) == 2, output

@@ -24,8 +24,8 @@ from horovod.tensorflow.adapter import adapter, as_tensors
 from horovod.tensorflow.collectives.dispatch import launch
 
 __all__ = [
-    "allgather", "allreduce", "alltoall", "as_inputs", "broadcast", "placed", "plain_name", "reducescatter",
-    "set_number",
+    "Naming", "NamingEach", "allgather", "allreduce", "alltoall", "as_inputs", "broadcast", "placed", "plain_name",
+    "reducescatter", "set_number",
 ]  # fmt: skip
 
 
@@ -74,6 +74,26 @@ class Naming:
         negotiated = (name or "") if eager else (self.node if ignore_scope else "")
         self.attributes = {"tensor_name": negotiated, "blocking": eager}
         self.known = name or (default if eager else self.node)
+
+
+class NamingEach(Naming):
+    """How the operations are called that one allreduce operator of a graph stands for: one for each tensor, with the
+    name that it had as a node. So the ranks need not agree about what one operator does.
+
+    Args:
+        names: by tensor; each begins with the name of one scope and a slash.
+        node: the last part of the node's name.
+        waits: the operator waits for a moment. Not in two operators of a graph of which either may run first.
+    """
+
+    def __init__(self, names: Sequence[str], node: str, waits: bool) -> None:
+        scope = names[0].partition("/")[0]
+        super().__init__("HorovodAllreduce", f"{scope}/{node}", [])
+        graph = tf.compat.v1.get_default_graph()
+        path = graph.unique_name(self.node, mark_as_used=False).rpartition("/")[0] + "/"
+        unique = [graph.unique_name(plain_name(name)) for name in names]
+        own = [name[len(path) :] for name in unique]
+        self.attributes = {**self.attributes, "tensor_names": own, "waits": waits}
 
 
 @contextlib.contextmanager

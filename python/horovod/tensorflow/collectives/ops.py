@@ -128,6 +128,15 @@ def _allreduce_dense(
     return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]
 
 
+def allreduce_each(
+    tensors: Sequence[Any], compression: Compressor, naming: operators.NamingEach, reduction: Reduction
+) -> list[Any]:
+    """Combines dense tensors, each an operation of its own, by one operator of a graph. Collective."""
+    pairs = compressed(tensors, compression)
+    results = operators.allreduce([pair[0] for pair in pairs], naming, reduction)
+    return [compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs)]
+
+
 def _sparse_allreduce(
     tensor: tf.IndexedSlices,
     op: ReduceOp,

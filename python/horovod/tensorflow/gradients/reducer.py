@@ -1,8 +1,8 @@
 """Reducing a list of gradients: what tapes, optimizers and the Keras wrapper have in common.
 
 In eager mode all dense gradients go as one group, since eager operations run one after the other; in a graph each is an
-operation of its own, so that those that are ready first travel first, unless groups are asked for. It computes no
-gradient and applies none.
+operation of its own, unless groups are asked for. Which of them one operator stands for is in `gathered`. It computes
+no gradient and applies none.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from typing import Any, Callable, Optional, Union
 import tensorflow as tf
 
 from horovod._core.life.process_sets import ProcessSet, global_process_set, leaves_out_this_rank
+from horovod._core.operations.reduce_ops import ReduceOp
 from horovod._core.tensors.compression import Compressor
 from horovod._core.training.default_check import equal_by
 from horovod._core.training.groups import assign_groups
 from horovod._core.training.reduction_options import ReductionOptions
 from horovod.tensorflow.collectives import ops, xla
-from horovod.tensorflow.collectives.operators import placed, plain_name, set_number
-from horovod.tensorflow.gradients import default_check, parameter_check
+from horovod.tensorflow.collectives.operators import Reduction, placed, plain_name, set_number
+from horovod.tensorflow.gradients import default_check, gathered, parameter_check
 
 __all__ = ["GradientReduction", "Groups", "_make_allreduce_grads_fn", "divided", "key_of"]
 
@@ -107,10 +108,10 @@ class GradientReduction:
         shared = [v for v in variables if not (self.local and self.is_local(v))]
         units = self._units(dense, variables, scope, name_of)
         with parameter_check.before_step(shared, scope, self.options), self._compared(results, variables, dense, units):
-            for name, members in units:
+            for unit in gathered.gather(units, results):
                 with placed(self.device_dense):
-                    reduced = self._together([results[i] for i in members], name)
-                for index, result in zip(members, reduced):
+                    reduced = self._together([results[i] for i in unit.members], unit)
+                for index, result in zip(unit.members, reduced):
                     results[index] = result
         return results
 
@@ -123,11 +124,14 @@ class GradientReduction:
         own = [gradients[i] for i in dense], [variables[i] for i in dense]
         return default_check.before_reduction(*own, units[0][0], self.options, self.remedy)
 
-    def _together(self, tensors: list[Any], name: str) -> list[Any]:
+    def _together(self, tensors: list[Any], unit: gathered.Unit) -> list[Any]:
         prescale, postscale = self.options.factors
+        if unit.names:
+            reduction = Reduction(ReduceOp(self.options.op), prescale, postscale, self.options.process_set)
+            return gathered.reduce_each(tensors, unit, self.options.compression, reduction)
         return ops.grouped_allreduce(
             tensors, compression=self.options.compression, op=self.options.op, prescale_factor=prescale,
-            postscale_factor=postscale, process_set=self.options.process_set, name=name,
+            postscale_factor=postscale, process_set=self.options.process_set, name=unit.name,
         )  # fmt: skip
 
     def _sparse(self, gradient: tf.IndexedSlices, name: str) -> Any:

@@ -94,17 +94,26 @@ bool OneMoreAllocation(const Attributes& attributes, int64_t granted) {
 TEST(tensorflow_calls_without_memory_fail_and_are_done) {
   if (!kLibstdcxx) return Skip("needs libstdc++");
   const FakeTensorflow fake;
+  Attributes attributes;
+  attributes.name = "allreduce.with a name that is longer than any string holds in itself";
+  attributes.reduce_op = HVD_SUM;
+  const auto try_all = [&] {
+    int64_t granted = 0;
+    while (granted < 300 && OneMoreAllocation(attributes, granted)) ++granted;
+    EXPECT(granted > 4 && granted < 300);
+  };
   for (const hvd_op_type type : {HVD_ALLREDUCE, HVD_ALLGATHER, HVD_ALLTOALL, HVD_JOIN}) {
+    attributes.type = type;
     for (const bool blocking : {true, false}) {
-      Attributes attributes;
-      attributes.type = type;
-      attributes.name = "allreduce.with a name that is longer than any string holds in itself";
-      attributes.reduce_op = HVD_SUM;
       attributes.blocking = blocking;
-      int64_t granted = 0;
-      while (granted < 300 && OneMoreAllocation(attributes, granted)) ++granted;
-      EXPECT(granted > 4 && granted < 300);
+      try_all();
     }
+  }
+  attributes.type = HVD_ALLREDUCE;
+  attributes.names = {attributes.name};
+  for (const bool waits : {true, false}) {
+    attributes.waits = waits;
+    try_all();
   }
 }
 
