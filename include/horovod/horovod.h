@@ -118,7 +118,7 @@ typedef int64_t hvd_handle; /* > 0; one per submission, also of a group; never g
 
 /* Flags of hvd_submit. Without any, small tensors are passed on together, some microseconds later at most. */
 enum {
-  HVD_SUBMIT_WILL_WAIT = 1, /* the caller waits at once and drives the engine itself; wake nobody */
+  HVD_SUBMIT_WILL_WAIT = 1, /* the caller waits in this thread, after its last submission, and drives the engine */
   HVD_SUBMIT_AT_ONCE = 2,   /* no thread of this process is going to wait: pass it on now */
 };
 
@@ -276,8 +276,8 @@ typedef struct hvd_topology {
 } hvd_topology;
 HVD_API hvd_status hvd_get_topology(hvd_topology* out);
 
-/* JSON text: abi, rank, size, hostname, simd, shared_memory_ranks, cores_for_each (rank of this host; 0: ranks share
- * cores, 2: two or more), failed; backends, each with name, usable, why_not ("" when usable), version (of a library
+/* JSON text: abi, rank, size, hostname, simd, shared_memory_ranks, cores_per_rank (on this host; 0: ranks share cores,
+ * 2: two or more), failed; backends, each with name, usable, why_not ("" when usable), version (of a library
  * behind it, as one number; 0: none) and batches (that it has carried); settings, by their names in hvd_config, as this
  * engine uses them; process_sets, id to ranks; counters: batches, tensors, sleeps, in_flight, steps, stalls, errors,
  * last_error, seconds (blocked, transferring, pending, in_batches), all since this hvd_init, and operations, by name,

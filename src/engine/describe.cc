@@ -178,7 +178,7 @@ std::string DescribeRank(const Facts& rank) {
   all.AddText("simd", collective::kernels::SimdName());
   const transport::Neighbours* const neighbours = rank.connections->neighbours();
   all.Add("shared_memory_ranks", int64_t{neighbours != nullptr ? neighbours->size() : 1});
-  all.Add("cores_for_each", int64_t{rank.connections->cores_for_each()});
+  all.Add("cores_per_rank", int64_t{rank.connections->cores_per_rank()});
   all.AddBool("failed", rank.failed);
   all.Add("backends", '[' + backends + ']');
   all.Add("settings", rank.settings_json);

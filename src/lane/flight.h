@@ -35,8 +35,8 @@ PyObject* MakeFlightTableType(PyObject* module, PyObject* flight_type);
 // An operation of the entry that has just been submitted; null and a Python error on failure.
 PyObject* MakeFlight(const FlightTable& table, const Entry& entry, PyObject* keep, PyObject* result,
                      PyObject* finisher);
-// Waits for a list of flights, for some seconds at most. True: all were successful and have ended. False: none has;
-// there may be a Python error.
+// Waits for a list of flights, for some seconds at most. True: all were successful and have ended. False: no handle
+// was released; there may be a Python error.
 bool EndAll(const FlightTable& table, PyObject* flights, double timeout_s);
 // The flight's number; null and a Python error on failure.
 PyObject* File(const FlightTable& table, PyObject* flight);

@@ -72,13 +72,11 @@ PyMethodDef methods[] = {
      "The number of the flight; None: no entry fits."},
     {"start_each", AsMethod(StartEach), METH_FASTCALL,
      "start_each(entries, tensors, started, wait_s): the same of entries that are in no table, a tensor each. Appends "
-     "the flights to the empty list `started`, up to the first that does not fit. wait_s: if all have started, waits "
-     "for "
-     "so long; True: all were successful and have ended."},
+     "the flights to the empty list `started`, up to the first that does not fit. wait_s: seconds to "
+     "wait, if all were submitted; True: all were successful and have ended."},
     {"start_alike", AsMethod(StartAlike), METH_FASTCALL,
      "start_alike(key, tensors, in_place, single, waits): submits a group, or a single tensor, whose results are of "
-     "the "
-     "tensors' forms. The flight; None: no entry fits."},
+     "the tensors' forms. The flight; None: no entry fits."},
     {nullptr, nullptr, 0, nullptr},
 };
 

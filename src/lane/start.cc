@@ -88,12 +88,12 @@ PyObject* StartEach(PyObject* self, PyObject* const* arguments, Py_ssize_t n) {
   if (!PyList_Check(entries) || !PyList_Check(tensors) || !PyList_Check(started)) return Turn::Declined(Py_False);
   const double wait_s = PyFloat_AsDouble(arguments[3]);
   if (PyErr_Occurred() != nullptr) return nullptr;
-  const bool whole = StartAll(lane, entries, tensors, started, wait_s > 0 ? Wait::kSoon : Wait::kNone);
+  const bool all_started = StartAll(lane, entries, tensors, started, wait_s > 0 ? Wait::kSoon : Wait::kNone);
   if (!(wait_s > 0)) return Turn::Declined(Py_False);
-  // Also if one has not started: only a wait, however short, passes on those before it.
+  // Also if one was refused: it is the wait, however short, that passes on the others.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  const bool ended = EndAll(lane.flights(), started, whole ? wait_s : 0) && whole;
+  const bool ended = EndAll(lane.flights(), started, all_started ? wait_s : 0) && all_started;
   if (type != nullptr) PyErr_Restore(type, value, traceback);
   return Turn::Declined(ended ? Py_True : Py_False);
 }

@@ -9,8 +9,8 @@ namespace hvd::lane {
 // What the table holds for a key; null if nothing, or with a Python error.
 Ref Find(const Terms& terms, PyObject* key);
 
-// What the caller of a submission does next. kHere: it waits in the submission itself. kSoon: in this thread, when it
-// has submitted more; nobody passes the operation on before that.
+// What the caller of a submission does next. kHere: it waits in the submission itself. kSoon: it waits in this
+// thread, after more submissions; the operation is passed on when it waits.
 enum class Wait { kNone, kSoon, kHere };
 
 // The entry is busy from the beginning to the end.

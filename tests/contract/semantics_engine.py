@@ -19,7 +19,7 @@ from horovod._native import abi
 # Key -> type, as include/horovod/horovod.h promises of hvd_describe.
 _ENGINE: dict[str, type] = {
     "abi": int, "rank": int, "size": int, "hostname": str, "simd": str, "shared_memory_ranks": int,
-    "cores_for_each": int, "failed": bool, "backends": list, "settings": dict, "process_sets": dict,
+    "cores_per_rank": int, "failed": bool, "backends": list, "settings": dict, "process_sets": dict,
     "counters": dict,
 }  # fmt: skip
 _BACKEND: dict[str, type] = {"name": str, "usable": bool, "why_not": str, "version": int, "batches": int}

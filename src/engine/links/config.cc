@@ -11,7 +11,7 @@
 
 namespace hvd::engine {
 
-int CoresForEach(const hvd_config& c) {
+int CoresPerRank(const hvd_config& c) {
   std::vector<int64_t> pids;
   for (int r = 0; r < c.size; ++r) {
     if (c.host_of_rank[r] != c.host_of_rank[c.rank]) continue;

@@ -19,6 +19,6 @@ negotiation::Parameters ParametersFrom(const hvd_config& c);
 // How many cores each rank of this host can have for itself, as far as this one sees: 0 (ranks share cores), 1, or 2
 // for two and more. Judged by what all ranks may use: a rank that its launcher bound to one core has that one for
 // itself.
-int CoresForEach(const hvd_config& c);
+int CoresPerRank(const hvd_config& c);
 
 }  // namespace hvd::engine

@@ -34,7 +34,7 @@ Connections::Connections(const hvd_config& c, Fd wishes)
       size_(c.size),
       tree_(negotiation::BuildTree(std::vector<int>(c.host_of_rank, c.host_of_rank + c.size))),
       leaders_(DirectLeadersOf(c)),
-      cores_for_each_(CoresForEach(c)),
+      cores_seen_(CoresPerRank(c)),
       silence_s_(c.link_timeout_s),
       openings_(c.rank, std::move(wishes), c.link_timeout_s) {
   transports_.rank = rank_;
@@ -63,7 +63,7 @@ Status Connections::ConnectLocal(const hvd_config& c, Descriptors* given, const 
   const int local_size = static_cast<int>(by_rank.size()) + 1;
   const size_t resident_bytes = static_cast<size_t>(std::max<int64_t>(0, c.resident_bytes));
   HVD_TRY(MapNeighbours(by_rank, given, map, transport::Arena::FixedBytes(local_size) + resident_bytes));
-  if (cores_for_each_ == 0) neighbours()->SayCoresAreShared();
+  if (cores_seen_ == 0) neighbours()->SayCoresAreShared();
   for (const auto& [r, peer] : by_rank) {
     transports_.data[r] =
         std::make_unique<transport::RingChannel>(neighbours(), local_of(r), transport::RingKind::kData);

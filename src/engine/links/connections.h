@@ -58,11 +58,11 @@ class Connections {
   // Whether the job learns of this rank's death by this connection's end; that of others comes through the tree.
   bool in_tree(int rank) const { return tree_[rank] == rank_ || tree_[rank_] == rank; }
   // Ranks of this host share cores: who waits gives its core away, and does not spin. The same for all of them.
-  bool crowded() const { return cores_for_each() == 0; }
+  bool crowded() const { return cores_per_rank() == 0; }
   // How many cores each rank of this host can have for itself; 2: two or more.
-  int cores_for_each() const {
+  int cores_per_rank() const {
     const bool shared = neighbours() != nullptr && neighbours()->cores_are_shared();
-    return shared ? 0 : cores_for_each_;
+    return shared ? 0 : cores_seen_;
   }
 
   // kPeerLost: nothing gets through any more to a rank that data may be waited for from; see Channel::CheckPeer. Not
@@ -90,7 +90,7 @@ class Connections {
   const int rank_, size_;
   const std::vector<int> tree_;     // per rank: its parent
   const std::vector<int> leaders_;  // that speak with one another
-  const int cores_for_each_;        // as far as this rank sees
+  const int cores_seen_;            // as far as this rank sees
   const double silence_s_;          // of other hosts that is believed
   int doorbell_ = -1;
   Fd lone_doorbell_;  // when there are no neighbours to own it

@@ -18,8 +18,8 @@ Turns& TurnsOfNames() {
 }
 
 constexpr double kSliceS = 1.0;  // of a blocking wait, which has no end of its own: the engine's deadlines apply
-// Of a wait for a moment: for the other ranks, and some times what memory needs.
-constexpr double kMomentS = 1e-3, kMomentSPerByte = 0.25e-9;
+// Of a wait for a moment: for the other ranks, and a few times the cost of a copy.
+constexpr double kMomentS = 1e-3, kMomentSPerByte = 0.25e-9, kMostMomentS = 20e-3;
 
 void FreeResult(void*, size_t, void* owner) { hvd_result_free(owner); }
 
@@ -256,7 +256,8 @@ void Call::SubmitEach(bool waits) noexcept {
   if (handles_.empty()) return End();
   const bool whole = handles_.size() == ops_.size();
   const auto n = static_cast<int32_t>(handles_.size());
-  if ((waits || !whole) && hvd_finish_all(handles_.data(), n, whole ? moment : 0) == HVD_OK) return End();
+  if ((waits || !whole) && hvd_finish_all(handles_.data(), n, whole ? std::min(moment, kMostMomentS) : 0) == HVD_OK)
+    return End();
   AskForEach();
 }
 

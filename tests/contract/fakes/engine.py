@@ -481,7 +481,7 @@ class FakeEngine:
         numbers = {"version": 0, "batches": 0}
         backends = [{"name": name, "usable": not why, "why_not": why, **numbers} for name, why in reasons.items()]
         place = {"abi": abi.ABI_VERSION, "rank": self._rank, "size": self.job.size, "hostname": "here", "simd": "none"}
-        place |= {"shared_memory_ranks": self.job.size, "cores_for_each": 1, "failed": False}
+        place |= {"shared_memory_ranks": self.job.size, "cores_per_rank": 1, "failed": False}
         settings = {name: 0 for name, *_ in abi.HvdConfig._fields_[_SETTINGS_AFTER:]}
         numbers = dict.fromkeys(("batches", "tensors", "sleeps", "in_flight", "steps", "stalls", "errors"), 0)
         seconds = dict.fromkeys(("blocked", "transferring", "pending", "in_batches"), 0.0)

@@ -29,7 +29,7 @@ def test_debug_says_what_the_ranks_run_with(horovodrun: Horovodrun, tmp_path: Pa
     assert "[rank 1]" not in said(horovodrun, tmp_path, "info")
     text = said(horovodrun, tmp_path, "debug")
     assert text.count('started: {"abi":') == 2
-    for word in ('"shared_memory_ranks":2', '"cores_for_each":', '"simd":'):
+    for word in ('"shared_memory_ranks":2', '"cores_per_rank":', '"simd":'):
         assert word in text
     assert not re.search(r"\b(allreduce|allgather) of \d+ tensor", text)  # a batch
 

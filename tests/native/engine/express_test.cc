@@ -101,14 +101,14 @@ TEST(express_ranks_agree_whether_they_share_cores) {
     options.pid = [&](int rank, int) { return rank == who ? unbound.pid() : 0; };
     EngineWorld world(2, options);
     for (int r = 0; r < 2; ++r) {
-      EXPECT(world[r].DescribeJson().find("\"cores_for_each\":0,") != std::string::npos);
+      EXPECT(world[r].DescribeJson().find("\"cores_per_rank\":0,") != std::string::npos);
     }
   }
   EXPECT_EQ(sched_setaffinity(getpid(), sizeof before, &before), 0);
   EngineWorld::Options options;
   options.pid = [&](int, int) { return unbound.pid(); };
   EngineWorld world(2, options);
-  EXPECT(world[0].DescribeJson().find("\"cores_for_each\":0,") == std::string::npos);
+  EXPECT(world[0].DescribeJson().find("\"cores_per_rank\":0,") == std::string::npos);
 }
 
 TEST(express_different_requests_happen_nowhere) {

@@ -38,6 +38,8 @@ def test_more_is_waited_for_longer() -> None:
     assert gathered.patience_s == pytest.approx(1e-3)
     gathered.add(0, 40 << 20)
     assert gathered.patience_s == pytest.approx(11.5e-3, rel=0.01)
+    gathered.add(1, 1 << 30)
+    assert gathered.patience_s == pytest.approx(21e-3)
 
 
 def test_until_they_are_more_than_a_megabyte() -> None:

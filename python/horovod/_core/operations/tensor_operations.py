@@ -35,7 +35,7 @@ class TensorOperations:
         lane_into: submits one whose result goes into another tensor: (key, tensor, output, finisher); the same answers.
         lane_each: submits in place what is in `LaneCall`s that are in no table, a tensor each: (calls, tensors,
             started, wait_s). Appends a `handles.Pending` for each to the empty list `started`, up to the first that
-            does not fit. Waits for so many seconds, if all have been submitted; True if all have succeeded.
+            does not fit. wait_s: seconds to wait, if all were submitted; True if all have succeeded.
     """
 
     def __init__(self, adapter: Adapter) -> None:

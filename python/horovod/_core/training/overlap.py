@@ -14,7 +14,7 @@ __all__ = ["overlap_can_pay"]
 
 
 def overlap_can_pay(current: Session) -> bool:
-    """False if all ranks are on one host and have no core to spare: there a reduction is work for the cores that
-    compute, which it only interrupts. True: cores are left, or the network has to be waited for."""
+    """Returns False if all ranks are on one host with fewer than two cores each: a reduction then takes time from the
+    computation. True: cores are left, or the ranks wait for a network."""
     facts = json.loads(current.engine.describe())
-    return bool(facts["shared_memory_ranks"] < facts["size"] or facts["cores_for_each"] > 1)
+    return bool(facts["shared_memory_ranks"] < facts["size"] or facts["cores_per_rank"] > 1)

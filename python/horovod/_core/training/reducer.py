@@ -173,7 +173,7 @@ class GradientReducer:
         Args:
             tensors: as `GradientSource.read` gives them, one for each key.
             started: gets an entry for each that is submitted, also when this raises.
-            wait_s: for so many seconds, if all are submitted.
+            wait_s: seconds to wait, if all were submitted; 0: do not wait.
 
         Returns:
             True if they have been waited for, and are reduced.
@@ -347,8 +347,8 @@ class GradientReducer:
         return self._flights.take() if self._flights else self._flights
 
     def _start_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0) -> bool:
-        """By the lane, up to the first gradient that has changed its form. True if all have been submitted, waited for
-        during these seconds, and reduced."""
+        """By the lane, up to the first gradient that has changed its form. True if all were submitted, and reduced within
+        `wait_s`."""
         have_landed = False
         try:
             entries = [self._again[key] for key in keys]

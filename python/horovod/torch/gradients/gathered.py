@@ -2,8 +2,8 @@
 
 A small gradient is reduced in less time than it takes to interrupt the pass for it: to call the engine, and to give its
 thread a core that the ranks compute on. So the hooks only note them, and they are submitted when they are many, or at
-the end of the pass, where this thread waits for them anyway. Where no core is left for the engine's thread, large ones
-are too. When a rank submits does not matter to the other ranks. Used by `reducer`.
+the end of the pass, where this thread waits for them anyway. Where no core is left for the engine's thread, large
+gradients are noted too. When a rank submits does not matter to the other ranks. Used by `reducer`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _SMALL_BYTES: Final = 64 << 10
 # More than these are submitted before the pass ends, to be reduced beside it.
 _MOST_BYTES: Final = 1 << 20
 _UNLIMITED: Final = 1 << 62
-# At the end of a pass, on top of `BRIEF_S`: some times what memory needs.
+# At the end of a pass, on top of `BRIEF_S`: a few times the cost of a copy. Not for long: where a rank has left a gradient
+# out, the wait ends without it.
 _S_PER_BYTE: Final = 0.25e-9
+_MOST_PATIENCE_S: Final = 20e-3
 
 
 def gathered_bytes(parameter: torch.Tensor) -> int:
@@ -36,7 +38,7 @@ class GatheredGradients:
     """See the module.
 
     Attributes:
-        of_pass: autograd's number of the pass whose small gradients are noted here; NO_PASS: none are noted, as after
+        of_pass: autograd's number of the pass whose gradients are noted here; NO_PASS: none are noted, as after
             an earlier pass has submitted gradients of the same step, for which a second submission waits.
         limit: gradients of fewer bytes are noted.
 
@@ -51,14 +53,14 @@ class GatheredGradients:
         self.set_overlaps(overlaps)
 
     def set_overlaps(self, overlaps: bool) -> None:
-        """Changes that, from the next gradient on."""
+        """Sets whether large gradients are reduced during the pass, from the next one on."""
         self.limit = _SMALL_BYTES if overlaps else _UNLIMITED
         self._most_bytes = _MOST_BYTES if overlaps else _UNLIMITED
 
     @property
     def patience_s(self) -> float:
         """How many seconds to wait for what is noted, at the end of the pass."""
-        return BRIEF_S + self._bytes * _S_PER_BYTE
+        return BRIEF_S + min(self._bytes * _S_PER_BYTE, _MOST_PATIENCE_S)
 
     def add(self, number: int, nbytes: int) -> bool:
         """Notes a gradient that has been accumulated. True: it is time to submit what is noted."""
@@ -67,7 +69,7 @@ class GatheredGradients:
         return self._bytes > self._most_bytes
 
     def take(self) -> list[int]:
-        """The numbers of the parameters whose gradients are noted; they are no more."""
+        """Returns the numbers of the parameters whose gradients are noted, and clears the notes."""
         numbers, self._numbers = self._numbers, []
         self._bytes = 0
         return numbers
@@ -91,7 +93,7 @@ def send_again(access: Any, numbers: list[int], wait_s: float = 0.0) -> int:
     """The short way for gradients without homes that are contiguous, as their parameters, and like those before.
 
     Args:
-        wait_s: for so many seconds, if all have been submitted; if all are reduced by then, none is under way.
+        wait_s: seconds to wait, if all were submitted; if all are reduced by then, none is under way. 0: do not wait.
 
     Returns:
         How many have been submitted: up to the first of another kind.

@@ -237,6 +237,7 @@ class GradientAccess:
         self.ledger.is_fresh = False
         if self._pass >= 0:
             call_after_pass(EndOfPass(reference))
+        submit_gathered(self)  # of a pass that this one is inside of
         self._in_a_later_pass = bool(self.under_way.stand_ins) or self._pass < 0
         is_first = not (self._in_a_later_pass or any(each.step_has_begun for each in self.reducers))
         self.gathered.of_pass = self._pass if is_first else NO_PASS

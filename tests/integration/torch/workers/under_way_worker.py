@@ -5,7 +5,7 @@ import time
 import warnings
 
 import torch
-from cases import run_cases
+from cases import expect_raises, run_cases
 from torch.utils.checkpoint import checkpoint
 from training import F, batches, distributed, flat, make_model, own
 
@@ -49,6 +49,27 @@ def case_parameters_that_are_joined_are_not_held_gradients():
         quickly(loss.backward)
         optimizer.step()
     equal_on_all_ranks(model)
+
+
+def case_a_gradient_that_an_inner_pass_computes_again_is_an_error():
+    """In the first step, and in those that go the short way to the engine."""
+    for overlaps in (True, False):
+        layer = torch.nn.Linear(8, 8)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(layer.parameters(), 0.1), layer.named_parameters())
+        optimizer._access.gathered.set_overlaps(overlaps)
+
+        def compute(again, layer=layer):
+            x = torch.ones(2, 8, requires_grad=True)
+            hidden = checkpoint(layer, x, use_reentrant=True) if again else x
+            layer(hidden).sum().backward()
+
+        for again in (True, False, False, True):
+            if again:
+                expect_raises(AssertionError, lambda: compute(again=True), "computed twice in one backward pass")
+            else:
+                compute(again=False)
+                optimizer.step()
+            optimizer.zero_grad()
 
 
 def case_reentrant_passes_do_not_hold_gradients():
