@@ -85,9 +85,9 @@ void ReadCollective(Reader* node, Attributes* a) {
     a->postscale = node->Number("postscale_factor");
   }
   if (kType == HVD_ALLREDUCE) {
-    const std::string own = node->NodeName(), path = own.substr(0, own.rfind('/') + 1);  // none: 0
-    for (const std::string& each : node->Texts("tensor_names"))
-      a->names.push_back(std::string(OperationName(kType)) + "." + path + each);
+    const std::string own = node->NodeName();
+    const std::string before = std::string(OperationName(kType)) + "." + own.substr(0, own.rfind('/') + 1);  // none: 0
+    for (const std::string& each : node->Texts("tensor_names")) a->names.push_back(before + each);
     a->waits = node->Flag("waits");
   }
 }
