@@ -28,6 +28,7 @@ class Channel {
   }
   // Writes as much of what is kept as fits now.
   virtual Status Flush() { return Status(); }
+  virtual bool keeps_any() const { return false; }
   // Gives as many bytes as are there now; 0 = nothing yet. kPeerLost when the peer closed and all its bytes were read.
   virtual Result<size_t> Read(std::span<std::byte> bytes) = 0;
   // kPeerLost: nothing gets through to the peer's host or back any more. To be asked at least twice a second while

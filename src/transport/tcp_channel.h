@@ -48,6 +48,7 @@ class TcpChannel final : public Channel {
   bool takes_whole() const override { return true; }
   Status WriteWhole(std::span<const std::byte> head, std::span<const std::byte> body) override;
   Status Flush() override;
+  bool keeps_any() const override { return !kept_.empty(); }
   Result<size_t> Read(std::span<std::byte> bytes) override;
   Status CheckPeer(double now) override;
   int fd() const override { return fd_; }

@@ -15,13 +15,14 @@ Status Unexpected(const transport::Channel& from, const std::string& what) {
 // The next messages of a channel, up to one of a number.
 class Reader final : public Condition {
  public:
-  Reader(transport::Channel* from, uint64_t number, std::span<std::byte> to) : from_(from), number_(number), to_(to) {}
+  Reader(transport::Channel* from, uint64_t number, std::span<std::byte> to)
+      : from_(from), number_(number), to_(to), done_(number == 0) {}
 
   bool Ready() override {
     bool waits = false;
     status_ = from_->Flush();
     while (status_.ok() && !done_ && !waits) status_ = Step(&waits);
-    return !waits;
+    return !status_.ok() || (done_ && !from_->keeps_any());
   }
   bool await_ready() { return Ready(); }
   void await_suspend(Task::Handle h) { SuspendOn(h, this); }
@@ -84,7 +85,8 @@ class Reader final : public Condition {
   const std::span<std::byte> to_;
   Fields header_;
   size_t header_got_ = 0, moved_ = 0;
-  bool in_place_ = false, done_ = false;
+  bool in_place_ = false;
+  bool done_;
   Status status_;
 };
 

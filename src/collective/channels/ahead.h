@@ -16,7 +16,7 @@ namespace hvd::collective::channels {
 inline constexpr size_t kMostAheadBytes = 1 << 20;
 
 Status SendAhead(uint64_t number, std::span<const std::byte> data, transport::Channel* to);
-// co_await: Status. Exactly to.size() bytes.
+// co_await: Status. Exactly to.size() bytes; number 0: none. Until what this rank has sent ahead has left, too.
 Task ReceiveAhead(transport::Channel* from, uint64_t number, std::span<std::byte> to);
 
 // For a batch that finds such a message where it expects its own: there is room for it in from->aside, which

@@ -64,8 +64,9 @@ void Feed::Pass(submission::Tensors& tensors, double now) {
 
 // Nothing else of this rank is under way, so the other finds what it sends in front of all that comes later (ahead.h).
 // A rank whose data came too early, because the other does not wait for this operation alone, tries it less often.
-bool Feed::MayGoAhead() {
-  if (ahead_ != nullptr || tools_.submissions->in_flight() != 1 || tools_.executor->size() != 0) return false;
+bool Feed::MayGoAhead(const transport::Channel& to) {
+  if (ahead_ != nullptr || to.keeps_any() || tools_.submissions->in_flight() != 1 || tools_.executor->size() != 0)
+    return false;
   if (tools_.node->brings_directly()) return false;
   if (ahead_skips_ > 0) return --ahead_skips_, false;
   if (ahead_used_) return ahead_pause_ = 0, true;
@@ -79,7 +80,7 @@ void Feed::Submit(std::vector<negotiation::Request>* group, double now) {
   negotiation::Request& first = group->front();
   Submitted* const own = first.payload == nullptr ? nullptr : Submitted::Of(first.ticket);
   const bool ahead = own != nullptr && own->ahead_to != nullptr;
-  if (ahead && MayGoAhead()) {
+  if (ahead && MayGoAhead(*own->ahead_to)) {
     first.ahead = ahead_numbers_[own->ahead_to] + 1;
   } else if (ahead) {
     first.payload = nullptr;

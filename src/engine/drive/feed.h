@@ -60,7 +60,7 @@ class Feed {
   void Pass(submission::Goodbye& goodbye, double now);
   void Pass(submission::Abort& abort, double now);
   void Trace(const std::vector<negotiation::Request>& group);
-  bool MayGoAhead();
+  bool MayGoAhead(const transport::Channel& to);
   void Submit(std::vector<negotiation::Request>* group, double now);
 
   const Tools tools_;

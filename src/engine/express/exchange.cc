@@ -124,14 +124,11 @@ class Pair {
     std::span<const std::byte> inline_part;
     HVD_CO_TRY(SeeTheirs(&inline_part));
     HVD_CO_TRY(Place());
-    if (theirs_.ahead == 0) {
-      std::copy(inline_part.begin(), inline_part.end(), to_.begin());
-    } else {
-      transport::Channel* const channel = group_.channels[1 - group_.index];
-      batch_.waiting_for = channel->peer();
-      HVD_CO_TRY(co_await collective::channels::ReceiveAhead(channel, theirs_.ahead, to_));
-      batch_.waiting_for = -1;
-    }
+    if (theirs_.ahead == 0) std::copy(inline_part.begin(), inline_part.end(), to_.begin());
+    transport::Channel* const channel = group_.channels[1 - group_.index];
+    batch_.waiting_for = channel->peer();
+    HVD_CO_TRY(co_await collective::channels::ReceiveAhead(channel, theirs_.ahead, to_));
+    batch_.waiting_for = -1;
     if (reduces()) Reduce();
     co_return Status();
   }
