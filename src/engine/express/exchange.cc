@@ -15,10 +15,10 @@
 namespace hvd::engine {
 namespace {
 
-// Data of all members together. Two ranks send one another what a plan over channels would send, too; with more, every
-// host gets all of it, and of many the root sends it to each of its children.
+// Data of all members together. More of two ranks leaves ahead. With more ranks, every host gets all of it, and of many
+// the root sends it to each of its children.
 constexpr size_t MostBytes(size_t ranks) {
-  return ranks == 2 ? 32 << 10 : ranks <= negotiation::kMostDirectHosts ? 16 << 10 : 4 << 10;
+  return ranks == 2 ? 16 << 10 : ranks <= negotiation::kMostDirectHosts ? 16 << 10 : 4 << 10;
 }
 // The same with the numbers that go along with an alltoall, which grow with the square of the ranks.
 constexpr size_t MostBroughtBytes(size_t ranks) { return MostBytes(ranks) + (4 << 10); }
@@ -87,9 +87,11 @@ Status Combine(const negotiation::Request& agreed, const std::vector<negotiation
 namespace {
 
 // The most that leaves ahead. Of an allreduce both ranks reduce all of it; from about there on it is sooner done by
-// halves.
+// halves. What both send at once should find room in the connection: 512 KB were
+// faster in one run and slower in the next.
 constexpr size_t MostAhead(OpType type) {
-  return type == OpType::kAllreduce ? size_t{128} << 10 : collective::channels::kMostAheadBytes;
+  if (type == OpType::kAllreduce) return 128 << 10;
+  return type == OpType::kBroadcast ? collective::channels::kMostAheadBytes : 256 << 10;
 }
 
 int64_t RowsFor(const hvd_op& op, int member) { return op.splits != nullptr ? op.splits[member] : op.shape[0] / 2; }

@@ -28,7 +28,7 @@ struct Case {
 
   static Case Draw(std::mt19937* random, int thread, int step) {
     static const hvd_op_type kTypes[] = {HVD_ALLREDUCE, HVD_ALLGATHER, HVD_BROADCAST, HVD_ALLTOALL, HVD_REDUCESCATTER};
-    static const int64_t kRows[] = {2, 1000, 6000, 17000, 40000, 150000};
+    static const int64_t kRows[] = {2, 1000, 6000, 17000, 60000, 150000};
     const int type = static_cast<int>((*random)() % 5);
     const int64_t rows = kRows[(*random)() % 6];
     const bool differ = type == 1 || type == 3;
