@@ -1,6 +1,6 @@
 // Ahead: data that leaves for another member before it is known whether that one takes part (docs/design/
 // 0012-payloads.md). Such a message has a number of its sender's on the connection, from 1. A sender has one operation
-// under way when it sends one. So whoever expects a number finds it behind lower ones, which are void, or set aside
+// under way when it sends one. So a rank that expects a number finds it behind lower ones, which are void, or set aside
 // by a batch that found it in front of its own messages; and what is set aside is void when the next one is.
 #pragma once
 

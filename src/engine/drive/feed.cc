@@ -91,7 +91,7 @@ void Feed::Submit(std::vector<negotiation::Request>* group, double now) {
   ahead_number_ = ++ahead_numbers_[own->ahead_to];
 }
 
-// Where the connection is lost, whoever reads from it next finds that out.
+// Where the connection is lost, the next read from it finds that out.
 void Feed::SendAhead() {
   Submitted* const own = std::exchange(ahead_, nullptr);
   if (own == nullptr) return;

@@ -118,7 +118,7 @@ TEST(engine_ahead_of_two_threads) {
         for (int step = 0; step < (kSanitizer ? 60 : 200); ++step) {
           const Case c = Case::Draw(&random, thread, step);
           if (own() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 300));
-          // Whether a rank waits is its own affair: then the other sends in vain.
+          // Each rank chooses whether it waits; if it does not, what the other sends early is void.
           RunCase(world[rank], c, rank, own() % 8 != 0);
         }
       });
