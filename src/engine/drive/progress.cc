@@ -106,6 +106,7 @@ bool Progress::SendOutgoing() {
     if (Status s = tools_.connections->links().Send(to, frame); !s.ok())
       Log(LogLevel::kDebug, s.message());  // Receive reports a broken link
   });
+  tools_.feed->SendAhead();
   tools_.feed->RingParent();
   return true;
 }
