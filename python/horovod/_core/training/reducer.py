@@ -347,8 +347,8 @@ class GradientReducer:
         return self._flights.take() if self._flights else self._flights
 
     def _start_again(self, keys: list[Hashable], tensors: list[Any], started: list[Any], wait_s: float = 0.0) -> bool:
-        """By the lane, up to the first gradient that has changed its form. True if all were submitted, and reduced within
-        `wait_s`."""
+        """By the lane, up to the first gradient that has changed its form. True if all were submitted, and reduced
+        within `wait_s`."""
         have_landed = False
         try:
             entries = [self._again[key] for key in keys]

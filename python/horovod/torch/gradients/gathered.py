@@ -23,8 +23,8 @@ _SMALL_BYTES: Final = 64 << 10
 # More than these are submitted before the pass ends, to be reduced beside it.
 _MOST_BYTES: Final = 1 << 20
 _UNLIMITED: Final = 1 << 62
-# At the end of a pass, on top of `BRIEF_S`: a few times the cost of a copy. Not for long: where a rank has left a gradient
-# out, the wait ends without it.
+# At the end of a pass, on top of `BRIEF_S`: a few times the cost of a copy. Not for long: where a rank has left a
+# gradient out, the wait ends without it.
 _S_PER_BYTE: Final = 0.25e-9
 _MOST_PATIENCE_S: Final = 20e-3
 

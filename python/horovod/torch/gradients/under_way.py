@@ -146,7 +146,8 @@ class UnderWay:
         if home is not None and given is home.view:
             references, tensors = FRESH[0] + 1, home.uses - _BESIDES
         else:
-            views = 0 if is_copy or own is None else 1 if own.is_contiguous() else 2  # of our own
+            # Of our own; one in the order of memory has a base, which is another.
+            views = 0 if is_copy or own is None else 1 if own.is_contiguous() else 3
             references, tensors = FRESH[0], 1 + views
         return references, tensors + (number in self.stand_ins)
 

@@ -72,6 +72,21 @@ def case_a_gradient_that_an_inner_pass_computes_again_is_an_error():
             optimizer.zero_grad()
 
 
+def case_a_transposed_gradient_is_not_held():
+    """Ranks that leave out different gradients go on."""
+    transposed = torch.nn.Parameter(torch.ones(300, 20).t())
+    heads = [torch.nn.Parameter(torch.ones(20)) for _ in range(hvd.size())]
+    named = [("transposed", transposed), *((f"head{rank}", head) for rank, head in enumerate(heads))]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter for _, parameter in named], 0.1), named)
+    begin = time.monotonic()
+    for _ in range(2):
+        optimizer.zero_grad()
+        ((torch.ones(4, 300) @ transposed.t()) * heads[hvd.rank()]).mean().backward()
+        optimizer.step()
+    assert time.monotonic() - begin < 20
+    assert optimizer._access.waits_for_held
+
+
 def case_reentrant_passes_do_not_hold_gradients():
     model = Heads()
     optimizer = distributed(model, torch.optim.SGD(model.parameters(), lr=0.1))
