@@ -57,7 +57,8 @@ def _orders() -> list[tuple[str, dict[str, Any]]]:
     for name, small in (("the 115 gradients of up to 64 KB", True), ("ResNet-50 gradients", False)):
         sizes = resnet50.gradient_sizes(small_only=small)
         orders.append((name, {"task": "gradients", "mode": "async", "sizes": sizes}))
-    for model, called in (("64", "perceptron of 10 x 64"), ("256", "perceptron of 10 x 256"), ("resnet50", "ResNet-50")):
+    models = {"64": "perceptron of 10 x 64", "256": "perceptron of 10 x 256", "resnet50": "ResNet-50"}
+    for model, called in models.items():
         for variant in ("plain", "wrapped"):
             orders.append((f"step of {called}, {variant}", {"task": "train", "variant": variant, "model": model}))
     return orders
