@@ -111,7 +111,7 @@ Engine::Engine(const hvd_config& c, Ways ways)
                  [this](const Status& why) { verdict_.GaveUp(why); }}),
       verdict_({.submissions = &submissions_, .backends = &backends_, .executor = &executor_, .node = &node_,
                 .connections = connections_.get(), .watch = watch_.get(), .arrivals = &arrivals_, .counters = &counters_}),
-      feed_({.submissions = &submissions_, .executor = &executor_, .sets = &sets_, .timeline = &timeline_, .node = &node_,
+      feed_({.submissions = &submissions_, .sets = &sets_, .timeline = &timeline_, .node = &node_,
              .connections = connections_.get(), .verdict = &verdict_, .stamp = &stamp_, .self_sends = &self_sends_,
              .tracing = &tracing_}),
       orders_({.rank = c.rank, .submissions = &submissions_, .sets = &sets_, .timeline = &timeline_,

@@ -4,9 +4,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <vector>
 
 #include "base/status.h"
 
@@ -19,16 +17,6 @@ class Channel {
   virtual Result<size_t> Write(std::span<const std::byte> bytes) = 0;
   // The same, for who goes on at once with bytes behind these: they may wait for those, to travel in one packet.
   virtual Result<size_t> WriteAhead(std::span<const std::byte> bytes) { return Write(bytes); }
-  // Whether it has WriteWhole.
-  virtual bool takes_whole() const { return false; }
-  // Takes all of both. What does not fit now is kept, and leaves before anything that is written later, with the next
-  // Write or Flush.
-  virtual Status WriteWhole(std::span<const std::byte> /*head*/, std::span<const std::byte> /*body*/) {
-    return Status(Code::kInternal, "this channel takes no whole messages.");
-  }
-  // Writes as much of what is kept as fits now.
-  virtual Status Flush() { return Status(); }
-  virtual bool keeps_any() const { return false; }
   // Gives as many bytes as are there now; 0 = nothing yet. kPeerLost when the peer closed and all its bytes were read.
   virtual Result<size_t> Read(std::span<std::byte> bytes) = 0;
   // kPeerLost: nothing gets through to the peer's host or back any more. To be asked at least twice a second while
@@ -39,15 +27,6 @@ class Channel {
   virtual int peer() const = 0;  // global rank
   // "tcp", "ring", "memory": for messages, as in "[tcp] rank 2 closed the connection ...".
   virtual const char* kind() const = 0;
-
-  // A message that came before this rank expected it (collective/channels/ahead.h).
-  struct Aside {
-    uint64_t number = 0;
-    std::vector<std::byte> bytes;  // all of it, of which `got` are here
-    size_t got = 0;
-    bool whole() const { return got == bytes.size(); }
-  };
-  Aside aside;
 };
 
 }  // namespace hvd::transport

@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,49 +78,12 @@ Result<size_t> TcpChannel::WriteAhead(std::span<const std::byte> bytes) { return
 
 Result<size_t> TcpChannel::Send(std::span<const std::byte> bytes, int flags) {
   if (bytes.empty()) return size_t{0};
-  if (!kept_.empty()) {
-    HVD_TRY(Flush());
-    if (!kept_.empty()) return size_t{0};
-  }
-  return SendNow(bytes, {}, flags);
-}
-
-Result<size_t> TcpChannel::SendNow(std::span<const std::byte> head, std::span<const std::byte> body, int flags) {
-  iovec parts[2] = {{const_cast<std::byte*>(head.data()), head.size()},
-                    {const_cast<std::byte*>(body.data()), body.size()}};
-  msghdr message = {};
-  message.msg_iov = parts;
-  message.msg_iovlen = body.empty() ? 1 : 2;
   for (;;) {
-    const ssize_t n = body.empty() ? send(fd_, head.data(), head.size(), flags | MSG_NOSIGNAL | MSG_DONTWAIT)
-                                   : sendmsg(fd_, &message, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = send(fd_, bytes.data(), bytes.size(), flags | MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n >= 0) return static_cast<size_t>(n);
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-    if (errno != EINTR) return Lost("sending", head.size() + body.size(), errno);
+    if (errno != EINTR) return Lost("sending", bytes.size(), errno);
   }
-}
-
-Status TcpChannel::WriteWhole(std::span<const std::byte> head, std::span<const std::byte> body) {
-  size_t sent = 0;
-  if (kept_.empty()) {
-    const Result<size_t> n = SendNow(head, body, 0);
-    HVD_TRY(n.status());
-    sent = *n;
-  }
-  const std::span<const std::byte> rest_of_head = head.subspan(std::min(sent, head.size()));
-  const std::span<const std::byte> rest = body.subspan(sent - std::min(sent, head.size()));
-  kept_.insert(kept_.end(), rest_of_head.begin(), rest_of_head.end());
-  kept_.insert(kept_.end(), rest.begin(), rest.end());
-  return Status();
-}
-
-Status TcpChannel::Flush() {
-  if (kept_.empty()) return Status();
-  const Result<size_t> n = SendNow(kept_, {}, 0);
-  HVD_TRY(n.status());
-  kept_.erase(kept_.begin(), kept_.begin() + static_cast<ptrdiff_t>(*n));
-  if (kept_.empty()) kept_ = {};
-  return Status();
 }
 
 Result<size_t> TcpChannel::Read(std::span<std::byte> bytes) {

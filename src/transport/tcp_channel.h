@@ -14,7 +14,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "transport/channel.h"
 #include "transport/silence.h"
@@ -45,10 +44,6 @@ class TcpChannel final : public Channel {
 
   Result<size_t> Write(std::span<const std::byte> bytes) override { return Send(bytes, 0); }
   Result<size_t> WriteAhead(std::span<const std::byte> bytes) override;
-  bool takes_whole() const override { return true; }
-  Status WriteWhole(std::span<const std::byte> head, std::span<const std::byte> body) override;
-  Status Flush() override;
-  bool keeps_any() const override { return !kept_.empty(); }
   Result<size_t> Read(std::span<std::byte> bytes) override;
   Status CheckPeer(double now) override;
   int fd() const override { return fd_; }
@@ -59,15 +54,13 @@ class TcpChannel final : public Channel {
   TcpChannel(int fd, int self, int peer) : fd_(fd), self_(self), peer_(peer) {}
   bool SetOptions(TcpUse use, double silence_s);
   Result<size_t> Send(std::span<const std::byte> bytes, int flags);
-  Result<size_t> SendNow(std::span<const std::byte> head, std::span<const std::byte> body, int flags);
   Status Lost(const char* doing, size_t bytes, int error);
   Status NoAnswer(const std::string& fact) const;
 
   int fd_, self_, peer_;
   double silent_after_s_ = 0;
   Silence silence_;
-  std::vector<std::byte> kept_;  // by WriteWhole
-  Status silent_;                // how it was found that nothing gets through any more
+  Status silent_;  // how it was found that nothing gets through any more
 };
 
 }  // namespace hvd::transport

@@ -4,12 +4,19 @@
 #include <cstring>
 #include <string>
 
-#include "collective/channels/ahead.h"
-#include "collective/channels/message.h"
 #include "collective/kernels/kernels.h"
 
 namespace hvd::collective::channels {
 namespace {
+
+constexpr uint32_t kMagic = 0x44564831;  // also tells byte orders apart
+
+struct Fields {
+  uint32_t magic, phase;
+  uint64_t seq;
+  uint32_t step, segment;
+  uint64_t bytes;
+};
 
 std::string TellFields(const Fields& f) {
   return "batch " + std::to_string(f.seq) + ", phase " + std::to_string(f.phase) + ", step " + std::to_string(f.step) +
@@ -145,10 +152,9 @@ Status PlanRun::PushSends(size_t* moved) {
   return Status();
 }
 
-Status PlanRun::CheckHeader(const Transfer& t) {
+Status PlanRun::CheckHeader(const Transfer& t) const {
   Fields got, want;
   std::memcpy(&got, scratch_->data() + receive_stage_at_, sizeof(got));
-  if (IsAhead(got)) return SetAside(t, got);
   const Header header = HeaderOf(t);
   std::memcpy(&want, header.data(), sizeof(want));
   if (std::memcmp(&got, &want, sizeof(got)) == 0) return Status();
@@ -161,26 +167,7 @@ Status PlanRun::CheckHeader(const Transfer& t) {
                                      "); this is a bug, or another program writes to the connection.");
 }
 
-// What has been read of it, and of what follows it.
-Status PlanRun::SetAside(const Transfer& t, const Fields& header) {
-  transport::Channel& channel = *team_.channels[t.peer];
-  HVD_TRY(BeginAside(header, &channel));
-  std::byte* const stage = scratch_->data() + receive_stage_at_;
-  channel.aside.got = std::min(in_.moved - kHeaderBytes, channel.aside.bytes.size());
-  const size_t taken = kHeaderBytes + channel.aside.got;
-  std::copy(stage + kHeaderBytes, stage + taken, channel.aside.bytes.begin());
-  std::memmove(stage, stage + taken, in_.moved - taken);
-  in_.moved -= taken;
-  return in_.moved >= kHeaderBytes ? CheckHeader(t) : Status();
-}
-
 Status PlanRun::ReadSome(const Transfer& t, size_t* n) {
-  if (transport::Channel& channel = *team_.channels[t.peer]; !channel.aside.whole()) {
-    const Result<size_t> got = ReadAside(&channel);
-    if (!got.ok()) return Tell(got.status(), "receives", t);
-    *n = *got;
-    return Status();
-  }
   const size_t bytes = BytesOf(t), total = kHeaderBytes + bytes;
   std::byte* stage = scratch_->data() + receive_stage_at_;
   if (!in_.begun) {

@@ -31,9 +31,7 @@ enum class Order { kByHost, kByRank };
 Team TeamOf(const Group& group, Order order = Order::kByHost);
 
 // Parts of one batch that number their steps from 0; they tell the parts apart on the wire.
-enum class Phase : uint32_t { kSizes = 1, kData = 2, kDots = 3, kGather = 4 };  // kAhead: message.h
-
-struct Fields;
+enum class Phase : uint32_t { kSizes = 1, kData = 2, kDots = 3, kGather = 4 };
 
 class PlanRun {
  public:
@@ -93,8 +91,7 @@ class PlanRun {
   Status PullReceives(size_t* moved);
   Status WriteSome(const Transfer& t, size_t* n);
   Status ReadSome(const Transfer& t, size_t* n);
-  Status CheckHeader(const Transfer& t);
-  Status SetAside(const Transfer& t, const Fields& header);
+  Status CheckHeader(const Transfer& t) const;
   void Deliver(const Transfer& t);
   void Combine(const Transfer& t, std::byte* received);
   Header HeaderOf(const Transfer& t) const;

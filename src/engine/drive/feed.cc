@@ -1,17 +1,12 @@
 #include "engine/drive/feed.h"
 
-#include <algorithm>
 #include <utility>
 #include <variant>
 
-#include "base/log.h"
-#include "collective/channels/ahead.h"
 #include "negotiation/values/pair.h"
 
 namespace hvd::engine {
 namespace {
-
-constexpr uint32_t kMostAheadPause = 64;
 
 // Of a send or recv, or of its refusal.
 std::optional<negotiation::Pair> PairOf(const Submission& submission) {
@@ -59,45 +54,7 @@ void Feed::Pass(submission::Tensors& tensors, double now) {
   } else if (first.process_set != 0) {
     rings_parent_ |= !tools_.sets->Holds(first.process_set, tools_.connections->parent());
   }
-  Submit(&tensors.group, now);
-}
-
-// Nothing else of this rank is under way, so the other finds what it sends in front of all that comes later (ahead.h).
-// A rank whose data came too early, because the other does not wait for this operation alone, tries it less often.
-bool Feed::MayGoAhead(const transport::Channel& to) {
-  if (ahead_ != nullptr || to.keeps_any() || tools_.submissions->in_flight() != 1 || tools_.executor->size() != 0)
-    return false;
-  if (tools_.node->brings_directly()) return false;
-  if (ahead_skips_ > 0) return --ahead_skips_, false;
-  if (ahead_used_) return ahead_pause_ = 0, true;
-  ahead_used_ = true;
-  ahead_pause_ = std::min(2 * ahead_pause_ + 1, kMostAheadPause);
-  ahead_skips_ = ahead_pause_ - 1;
-  return false;
-}
-
-void Feed::Submit(std::vector<negotiation::Request>* group, double now) {
-  negotiation::Request& first = group->front();
-  Submitted* const own = first.payload == nullptr ? nullptr : Submitted::Of(first.ticket);
-  const bool ahead = own != nullptr && own->ahead_to != nullptr;
-  if (ahead && MayGoAhead(*own->ahead_to)) {
-    first.ahead = ahead_numbers_[own->ahead_to] + 1;
-  } else if (ahead) {
-    first.payload = nullptr;
-  }
-  tools_.node->Submit(*group, now);
-  if (first.ahead == 0 || !tools_.node->brings_directly()) return;
-  ahead_ = own;
-  ahead_number_ = ++ahead_numbers_[own->ahead_to];
-}
-
-// Where the connection is lost, the next read from it finds that out.
-void Feed::SendAhead() {
-  Submitted* const own = std::exchange(ahead_, nullptr);
-  if (own == nullptr) return;
-  ahead_used_ = false;
-  if (Status s = collective::channels::SendAhead(ahead_number_, own->ahead, own->ahead_to); !s.ok())
-    Log(LogLevel::kDebug, s.message());
+  tools_.node->Submit(tensors.group, now);
 }
 
 void Feed::Pass(submission::Refusal& refusal, double now) { tools_.node->Refuse(refusal.group, refusal.reason, now); }

@@ -1,7 +1,6 @@
 // Feed: hands what threads have submitted on to the negotiation. Used by the holder of the driver role only.
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
 #include "engine/drive/tracing.h"
@@ -20,7 +19,6 @@ class Feed {
  public:
   struct Tools {
     Submissions* submissions;
-    const Executor* executor;
     ProcessSets* sets;
     Timeline* timeline;
     negotiation::Node* node;
@@ -41,10 +39,6 @@ class Feed {
   // When what was passed on has been sent: rings a parent in the tree that has no part in it, and so is not about to
   // call by itself.
   void RingParent();
-  // Sends over data connections what leaves beside the marks, which have been sent.
-  void SendAhead();
-  // The other rank takes what was sent ahead last.
-  void AheadUsed() { ahead_used_ = true; }
   // After it threw: what is half done cannot be repeated.
   void Drop() { taken_.clear(); }
 
@@ -60,18 +54,11 @@ class Feed {
   void Pass(submission::Goodbye& goodbye, double now);
   void Pass(submission::Abort& abort, double now);
   void Trace(const std::vector<negotiation::Request>& group);
-  bool MayGoAhead(const transport::Channel& to);
-  void Submit(std::vector<negotiation::Request>* group, double now);
 
   const Tools tools_;
   Pairs pairs_;
   std::vector<Submission> taken_;
-  std::unordered_map<transport::Channel*, uint64_t> ahead_numbers_;  // of the last message on each connection
-  Submitted* ahead_ = nullptr;                                       // whose data leaves after its mark
-  uint64_t ahead_number_ = 0;
-  bool ahead_used_ = true;                      // what was sent last
-  uint32_t ahead_pause_ = 0, ahead_skips_ = 0;  // so many times it is not tried, after it was of no use
-  bool rings_parent_ = false;                   // what goes up concerns a process set that the parent is not in
+  bool rings_parent_ = false;  // what goes up concerns a process set that the parent is not in
 };
 
 }  // namespace hvd::engine

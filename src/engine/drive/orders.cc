@@ -56,12 +56,6 @@ void Orders::Do(negotiation::Exchanged& exchanged) {
   if (tools_.verdict->failed()) return;
   const negotiation::Request& agreed = *exchanged.entry.request;
   const std::shared_ptr<ProcessSets::Set> set = tools_.sets->Find(agreed.process_set);
-  if (IsAhead(exchanged.payloads)) {
-    if (exchanged.payloads[set->group.index].ahead != 0) tools_.feed->AheadUsed();
-    if (!tools_.counters->batches_run())
-      tools_.counters->BatchesBegin(NowS(), Submitted::Of(exchanged.entry.ticket)->since);
-    return tools_.executor->Add(std::move(exchanged), set, tools_.submissions);
-  }
   // Not taken before it has its result: should memory run out in between, the code that fails everything finds it.
   Submitted* const own = Submitted::Of(exchanged.entry.ticket);
   Status status = Combine(agreed, exchanged.payloads, set->group, own);

@@ -106,7 +106,6 @@ bool Progress::SendOutgoing() {
     if (Status s = tools_.connections->links().Send(to, frame); !s.ok())
       Log(LogLevel::kDebug, s.message());  // Receive reports a broken link
   });
-  tools_.feed->SendAhead();
   tools_.feed->RingParent();
   return true;
 }

@@ -64,16 +64,6 @@ std::unique_ptr<Submitted> Prepare(const hvd_op& op, int set_size, const negotia
   return own;
 }
 
-// What goes with the mark.
-void Bring(const hvd_op& op, const collective::Group& group, negotiation::Request* request, Submitted* own) {
-  request->payload = PayloadOf(op, group);
-  Ahead ahead;
-  if (request->payload != nullptr || !AheadOf(op, group, &ahead)) return;
-  request->payload = std::move(ahead.payload);
-  own->ahead = ahead.data;
-  own->ahead_to = ahead.channel;
-}
-
 }  // namespace
 
 Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const std::string& counted) {
@@ -112,8 +102,7 @@ Status Intake::Submit(const hvd_op* ops, int n, uint32_t flags, Out out, const s
   }
   // A timeline shows batches.
   const bool batches_only = tools_.timeline->active() || tools_.backends->batches_only();
-  if (n == 1 && (flags & HVD_SUBMIT_WILL_WAIT) != 0 && !batches_only)
-    Bring(*ops, set->group, &requests[0], tensors[0].get());
+  if (n == 1 && (flags & HVD_SUBMIT_WILL_WAIT) != 0 && !batches_only) requests[0].payload = PayloadOf(*ops, set->group);
   HVD_TRY(tools_.submissions->Add(std::move(tensors), std::move(requests)));
   Announce(flags, bytes);
   *out = std::move(completion);

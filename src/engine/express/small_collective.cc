@@ -114,17 +114,6 @@ const std::byte* SmallCollective::DataOf(Places places, int member) const {
   return places[member] + DataOffset(numbers(), BroughtBytes(places[member]));
 }
 
-std::span<const std::byte> SmallCollective::PartForMe(const std::byte* brought) const {
-  const std::byte* const data = brought + DataOffset(numbers(), BroughtBytes(brought));
-  if (type_ == OpType::kAlltoall) {
-    const size_t first = BytesBefore(brought, me_);
-    return {data + first, BytesBefore(brought, me_ + 1) - first};
-  }
-  if (type_ != OpType::kReducescatter) return {data, BroughtBytes(brought)};
-  const collective::shm::RowBlock block = collective::shm::BlockOfMember(rows_, n_, me_);
-  return {data + block.first * row_bytes_, block.count * row_bytes_};
-}
-
 Status SmallCollective::Take(Places places, collective::Tensor* result) const {
   auto* const output = static_cast<std::byte*>(op_.output);
   switch (type_) {

@@ -27,8 +27,6 @@ class SmallCollective {
   void Bring(std::byte* place) const;
   // Whether a member can have brought so many bytes that begin like this.
   bool Plausible(int member, std::span<const std::byte> brought) const;
-  // What a member has brought for this rank, of an operation whose result this rank makes itself.
-  std::span<const std::byte> PartForMe(const std::byte* brought) const;
   // Whether it gives the caller a tensor of another shape than its input: allgather, alltoall, reducescatter.
   bool has_result() const;
   // From what all brought: the result in the operation's output or, if has_result(), in *result, whose output and room

@@ -15,21 +15,19 @@ namespace hvd::engine {
 
 struct BatchRun {
   // Before a batch on devices its set's members may have to be introduced, and to tell one another something about it.
-  // kExchange: no batch of the log; see payloads.
-  enum class Stage { kIntroduction, kPreparation, kExecution, kExchange };
+  enum class Stage { kIntroduction, kPreparation, kExecution };
 
   collective::Batch batch;
   std::shared_ptr<ProcessSets::Set> set;
   std::vector<std::unique_ptr<Submitted>> own;                // per tensor; null: this rank has joined and stands in
   std::vector<std::unique_ptr<collective::Block>> stand_ins;  // memory behind the tensors of a joined rank
   std::vector<std::shared_ptr<const negotiation::Request>> agreed;
-  negotiation::Parameters parameters;          // in force at its place in the log
-  std::vector<negotiation::Payload> payloads;  // what all members have brought to an operation without the log
-  Status unable;                               // why this rank cannot take part
-  backend::Backend* backend = nullptr;         // who runs it; set once chosen
-  Stage stage = Stage::kExecution;             // what the runner is at
-  bool introduced = false;                     // the members have been, before this batch
-  std::unique_ptr<Runner> runner;              // set once started
+  negotiation::Parameters parameters;   // in force at its place in the log
+  Status unable;                        // why this rank cannot take part
+  backend::Backend* backend = nullptr;  // who runs it; set once chosen
+  Stage stage = Stage::kExecution;      // what the runner is at
+  bool introduced = false;              // the members have been, before this batch
+  std::unique_ptr<Runner> runner;       // set once started
 
   // Takes what `agreed` names: this rank's tensors from `submissions`, by ticket. devices: null if this rank uses none.
   void Fill(const negotiation::ExecuteBatch& agreed, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions,

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "backend/introduction.h"
-#include "engine/express/exchange.h"
 #include "engine/record/profiler_range.h"
 
 namespace hvd::engine {
@@ -54,14 +53,6 @@ void Executor::Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<Proc
   host_.pop_back();
 }
 
-void Executor::Add(negotiation::Exchanged exchanged, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions) {
-  host_.push_back(std::make_unique<BatchRun>());
-  BatchRun& run = *host_.back();
-  run.stage = BatchRun::Stage::kExchange;
-  run.payloads = std::move(exchanged.payloads);
-  run.Fill({0, 0, {std::move(exchanged.entry)}, {}}, std::move(set), submissions, tools_.transports->rank, nullptr);
-}
-
 // Whether it is known already that the devices run this batch, and that none before it may follow it there.
 bool Executor::ForDevices(BatchRun& run) const {
   if (unsettled_ > 0 || !Agreed(run.set->group)) return false;
@@ -80,10 +71,6 @@ void Executor::GoOver(std::unique_ptr<BatchRun>* run) {
 // A front of the host's track that has not begun: by which way?
 Executor::State Executor::StartOnHost(BatchRun& run, Status* status) {
   collective::Group& group = run.set->group;
-  if (run.stage == BatchRun::Stage::kExchange) {
-    run.runner = std::make_unique<Runner>(CombineAhead(*run.agreed[0], run.payloads, group, &run.batch));
-    return State::kRunning;
-  }
   if (run.batch.on_device && !run.introduced && !Agreed(group) && tools_.backends->introducer() != nullptr) {
     run.introduced = true;
     run.stage = BatchRun::Stage::kIntroduction;
@@ -173,7 +160,7 @@ bool Executor::Advance(Track track, Runs* runs) {
         break;
       case State::kDone:
       case State::kRefused:
-        if (track == Track::kHost && run.stage != BatchRun::Stage::kExchange) finished_seq_ = run.batch.seq;
+        if (track == Track::kHost) finished_seq_ = run.batch.seq;
         if (run.backend != nullptr && run.backend->track() == Track::kBoth) --unsettled_;
         if (status.ok() && run.backend != nullptr) run.backend->CountBatch();
         listener_.finished(run, status);

@@ -52,8 +52,6 @@ class Executor {
 
   // `submissions` yields this rank's tensors by ticket.
   void Add(const negotiation::ExecuteBatch& agreed, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions);
-  // The same for an operation that is done without the log, in its turn.
-  void Add(negotiation::Exchanged exchanged, std::shared_ptr<ProcessSets::Set> set, Submissions* submissions);
   // Runs what can run now.
   Moved Advance();
   // Gives up, for good; returns what was not finished.

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,9 +37,6 @@ struct Submitted {
   // Of a blocking send that has returned: what is sent, its completion being nobody's; null: the caller's own tensor
   // is.
   std::unique_ptr<collective::Block> copy;
-  // What may leave beside the mark, and by which way; null: nothing.
-  std::span<const std::byte> ahead;
-  transport::Channel* ahead_to = nullptr;
   DType dtype = DType::kFloat32;
   double since = 0;
 

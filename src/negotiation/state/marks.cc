@@ -51,9 +51,9 @@ bool Marks::TryMarkOwn(const Request& own, double now) {
   if (!SameSignature(*s.request, own)) return false;
   s.own_ticket = own.ticket;
   ++own_waiting_;
-  if (own.payload != nullptr && (own.ahead == 0 || IsDirect(id))) {
+  if (own.payload != nullptr) {
     std::vector<Payload> mine(1);
-    mine[0] = {place_.rank, *own.payload, own.ahead};
+    mine[0] = {place_.rank, *own.payload};
     Bring(id, std::move(mine));
   }
   Mark(id, 0, now);

@@ -10,7 +10,6 @@ namespace {
 
 void WritePayload(const Payload& p, ByteWriter* w) {
   w->Varint(static_cast<uint32_t>(p.rank));
-  w->Varint(p.ahead);
   w->Varint(p.bytes.size());
   w->Bytes(p.bytes);
 }
@@ -30,12 +29,11 @@ void WritePayloadsOf(const RankSet& ranks, const std::vector<Payload>& payloads,
 }
 
 std::vector<Payload> ReadPayloads(ByteReader* r, int size) {
-  std::vector<Payload> payloads(r->Count(3));
+  std::vector<Payload> payloads(r->Count(2));
   size_t total = 0;
   int before = -1;
   for (Payload& p : payloads) {
     p.rank = static_cast<int>(r->Varint32(static_cast<uint32_t>(size) - 1));
-    p.ahead = r->Varint();
     const std::string_view bytes = r->Text();
     total += bytes.size();
     if (p.rank <= before || total > kMostPayloadBytes) r->Fail();

@@ -16,8 +16,6 @@ namespace hvd::negotiation {
 struct Payload {
   int rank = 0;
   std::vector<std::byte> bytes;
-  // Of the message on the data connection that holds the rest (collective/channels/ahead.h); 0: there is none.
-  uint64_t ahead = 0;
 };
 
 // The most bytes that the payloads of one operation have together; the wire format refuses more.

@@ -60,7 +60,6 @@ struct Request {
   bool transient = false;  // unnamed (counted) operation: never cached
   // This rank's contribution, sent with its mark; null: none. Not part of what is compared.
   std::shared_ptr<const std::vector<std::byte>> payload;
-  uint64_t ahead = 0;  // of the payload; where it does not go directly to all leaders, there is no payload
   // The engine's own mark for this rank's entry, not negotiated: comes back in the actions. Must not be 0.
   uint64_t ticket = 0;
 
