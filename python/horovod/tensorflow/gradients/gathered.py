@@ -1,9 +1,9 @@
 """Which gradients of a graph one operator stands for, each still an operation of its own to the other ranks.
 
 An operator that is done on another thread wakes two threads: the engine's and one of TensorFlow's. For a small gradient
-that takes longer than to reduce it. So small ones share an operator, up to a megabyte; and where no core is left for
-the engine's thread all do, since there the reduction only interrupts what computes the others. The only operator of a
-reduction waits for a moment in TensorFlow's thread. Used by `reducer`.
+that takes longer than its reduction. So small ones share an operator, up to a megabyte. Where no core is left for the
+engine's thread all of them do, because a reduction during the pass only delays the computation. If a reduction has one
+operator, that waits for a moment in TensorFlow's thread. Used by `reducer`.
 """
 
 from __future__ import annotations
