@@ -16,14 +16,12 @@ import tensorflow as tf
 
 from horovod._core.life import session
 from horovod._core.tensors.compression import Compressor
-from horovod._core.training.overlap import overlap_can_pay
+from horovod._core.training.overlap import MOST_GATHERED_BYTES, SMALL_BYTES, overlap_can_pay
 from horovod.tensorflow.collectives import ops, xla
 from horovod.tensorflow.collectives.operators import NamingEach, Reduction
 
 __all__ = ["Unit", "gather", "reduce_each"]
 
-_SMALL_BYTES: Final = 64 << 10
-_MOST_BYTES: Final = 1 << 20
 _LAST: Final = "_horovod_last_wait"  # attribute of a graph: a result of its last operator that waits
 
 
@@ -67,12 +65,12 @@ def gather(units: Sequence[tuple[str, list[int]]], gradients: Sequence[Any]) -> 
         gradient = gradients[members[0]]
         size = _bytes(gradient) if overlaps else 0
         # Messages about other types name the operator.
-        if len(members) > 1 or not gradient.dtype.is_floating or size >= _SMALL_BYTES:
+        if len(members) > 1 or not gradient.dtype.is_floating or size >= SMALL_BYTES:
             result.append(Unit(name, members))
             continue
         filling.append((name, members[0]))
         nbytes += size
-        if overlaps and nbytes > _MOST_BYTES:
+        if overlaps and nbytes > MOST_GATHERED_BYTES:
             close()
             nbytes = 0
     close()
@@ -107,4 +105,4 @@ def _may_gather() -> bool:
 def _bytes(gradient: Any) -> int:
     """As far as it is known; else it counts as large."""
     elements = gradient.shape.num_elements()
-    return _SMALL_BYTES if elements is None else elements * gradient.dtype.size
+    return SMALL_BYTES if elements is None else elements * gradient.dtype.size

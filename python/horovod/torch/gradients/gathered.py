@@ -13,15 +13,13 @@ from typing import Any, Final
 import torch
 
 from horovod._core.life.handles import BRIEF_S
+from horovod._core.training.overlap import MOST_GATHERED_BYTES, SMALL_BYTES
 from horovod.torch.versions import increment_versions
 
 __all__ = ["NO_PASS", "GatheredGradients", "gathered_bytes", "send_again", "submit_gathered"]
 
 NO_PASS: Final = -2
 
-_SMALL_BYTES: Final = 64 << 10
-# More than these are submitted before the pass ends, to be reduced beside it.
-_MOST_BYTES: Final = 1 << 20
 _UNLIMITED: Final = 1 << 62
 # At the end of a pass, on top of `BRIEF_S`: a few times the cost of a copy. Not for long: where a rank has left a
 # gradient out, the wait ends without it.
@@ -54,8 +52,8 @@ class GatheredGradients:
 
     def set_overlaps(self, overlaps: bool) -> None:
         """Sets whether large gradients are reduced during the pass, from the next one on."""
-        self.limit = _SMALL_BYTES if overlaps else _UNLIMITED
-        self._most_bytes = _MOST_BYTES if overlaps else _UNLIMITED
+        self.limit = SMALL_BYTES if overlaps else _UNLIMITED
+        self._most_bytes = MOST_GATHERED_BYTES if overlaps else _UNLIMITED
 
     @property
     def patience_s(self) -> float:
